@@ -17,9 +17,9 @@ std::ptrdiff_t doubled(std::span<const Block> blocks) {
 
 }  // namespace
 
-// Records lie anywhere: the next but a few are fetched ahead.
+// Records are scattered in memory, so those needed a few steps later are fetched ahead.
 void BlockMoves::fetch(const BlockTable& table, std::size_t which) const {
-  constexpr std::uint32_t kMost = 64;  // the processor sees by itself how longer ones go on
+  constexpr std::uint32_t kMost = 64;  // the processor itself prefetches the rest of a longer run
   if (which >= table.neighbours_.size()) return;
   const BlockTable::Neighbours& ahead = table.neighbours_[which];
   const Block* const first = &blocks_.at(ahead.first);
@@ -57,7 +57,7 @@ void BlockMoves::walk(const BlockTable& table, std::size_t count, Place place, K
   }
 }
 
-// Whole blocks, of all layer groups, count for each of these alike.
+// Where the blocks of all layer groups are counted, each group counts the same.
 void BlockMoves::count_doubled(BlockTable& table, std::uint32_t first, std::uint32_t count,
                                int sign) {
   const std::int64_t whole = sign * std::int64_t{count / table.groups_};

@@ -11,9 +11,9 @@ namespace kvd::store {
 /// Places in a block table.
 using Places = std::span<const std::uint32_t>;
 
-/// Many blocks of one table at once, as transfers move them. Blocks without a key, which are most,
-/// change the sums once for all of them, and their records are fetched ahead; those with a key go
-/// one by one through Blocks.
+/// Changes many blocks of one table at once, as transfers move them. Blocks without a key, which
+/// are most, change the sums once for all of them, and their records are fetched ahead; those with
+/// a key go one by one through Blocks.
 ///
 /// Source: kvd design. A rotation moves thousands of blocks, and their records lie anywhere.
 ///
@@ -36,25 +36,25 @@ class BlockMoves {
 
   /// As Blocks::place.
   void place(BlockTable& table, Places places, Tier tier, std::span<const SlotId> slots);
-  /// As Blocks::settle; full are the places below `full`. Precondition: the slots of blocks without
-  /// a key are in state filling.
+  /// As Blocks::settle. The places below `full` hold full blocks. Precondition: the slots of blocks
+  /// without a key are in state filling.
   void settle(BlockTable& table, Places places, Tier tier, std::uint32_t full);
-  /// As Blocks::vacate, for those that no other table names. Returns their slots.
+  /// As Blocks::vacate, for the blocks that no other table names. Returns their slots.
   [[nodiscard]] std::vector<SlotId> vacate_own(BlockTable& table, Places places, Tier tier);
 
-  /// The engine has computed the places `from` to `end` in HBM, those below `full` wholly: as
-  /// Blocks::settle for all that are not missing there.
+  /// The engine has computed the places `from` to `end` in HBM; those below `full` are full now.
+  /// Settles, as Blocks::settle does, all that HBM has.
   void written(BlockTable& table, std::uint32_t from, std::uint32_t end, std::uint32_t full);
 
  private:
-  /// Calls keyed(k) for each k below `count` where the block at place(k) has a key, own(k, blocks)
-  /// for all others: for as many at once, from number k on, as are neighbours.
+  /// Calls keyed(k) for each k below `count` where the block at place(k) has a key, and own(k,
+  /// blocks) for the others. One call of own() is for all neighbours from number k on.
   template <class Place, class Keyed, class Own>
   void walk(const BlockTable& table, std::size_t count, Place place, Keyed keyed, Own own) const;
   /// The same for these places.
   template <class Keyed, class Own>
   void change(const BlockTable& table, Places places, Keyed keyed, Own own);
-  /// Prefetches the records of those neighbours of the table, which are needed soon.
+  /// Prefetches the records of these neighbours of the table, which are needed soon.
   void fetch(const BlockTable& table, std::size_t which) const;
   /// Counts `count` own blocks from place `first` on, which came to be in both tiers or are about
   /// to leave one.
@@ -62,7 +62,7 @@ class BlockMoves {
   /// Counts those of these blocks that are in both tiers. Returns how many.
   static std::int64_t count_doubled(BlockTable& table, std::uint32_t first,
                                     std::span<const Block> blocks, int sign);
-  /// Counts that so many of the table's own blocks came into the tier, or left it.
+  /// Counts the table's own blocks that came into the tier or left it.
   void count(BlockTable& table, Tier tier, std::int64_t change);
 
   Blocks& blocks_;

@@ -30,15 +30,16 @@ struct Block {
 
 static_assert(sizeof(Block) == 16);
 
-/// What a block is as long as it lives. Beside the records, because moves do not ask.
+/// What stays true of a block for its life. It lies beside the records, because moves do not need
+/// it.
 struct BlockKind {
   ClassId model_class;
   DomainId domain;
   Bytes slot_bytes;  ///< of the class
 };
 
-/// Which blocks a request has: those of every layer group of its first tokens, then of the next.
-/// Knows how many slots of each tier they take. Changed by Blocks alone.
+/// Which blocks a request has: one for each layer group of its first tokens, then of the next
+/// tokens, and so on. Knows how many slots of each tier they take. Only Blocks changes it.
 class BlockTable {
  public:
   BlockTable() = default;
@@ -63,10 +64,11 @@ class BlockTable {
   [[nodiscard]] bool all_in(Tier tier) const { return in(tier) == std::int64_t{size()}; }
   /// Blocks that are on their way into HBM from DRAM, for this request or another.
   [[nodiscard]] std::int64_t arriving() const { return arriving_; }
-  /// Its request is in DRAM alone: for it no block needs to be in HBM.
+  /// Its request is in DRAM alone, so it needs no block in HBM.
   [[nodiscard]] bool parked() const { return parked_; }
   void set_parked(bool parked) { parked_ = parked; }
-  /// Its engine is dying: what no other table names leaves HBM, and nobody begins with it.
+  /// Its engine is dying: blocks that no other table names leave HBM, and no request begins with
+  /// them.
   [[nodiscard]] bool doomed() const { return doomed_; }
   void set_doomed(bool doomed) { doomed_ = doomed; }
   /// Grows with every change of what a reader of the table can learn of its blocks.
@@ -116,7 +118,7 @@ class BlockTable {
     alone_of_[i % groups_] += sign;
   }
 
-  /// Places that follow each other and whose records do, within a piece of them.
+  /// Consecutive places whose records are consecutive, too, within one piece.
   struct Neighbours {
     std::uint32_t place = 0;  ///< of the first
     std::uint32_t count = 0;
@@ -143,8 +145,8 @@ class BlockTable {
   BlockKind kind_;                      ///< of the blocks that it was extended by
 };
 
-/// The blocks of all layer groups for the same tokens, sealed, which are found by one key. Several
-/// tables may name them; named by none they are cached.
+/// The sealed blocks of all layer groups for the same tokens, found by one key. Several tables may
+/// name them; while none does they are cached.
 struct Row {
   EntryId key;                      ///< in the index of the blocks' domain
   std::uint32_t number = 0;         ///< of the block in every table that names it

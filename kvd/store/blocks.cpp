@@ -142,7 +142,7 @@ void Blocks::settle(BlockTable& table, std::uint32_t i, Tier tier, bool full) {
   if (!seals && (full || !filled)) return;
   full ? tiers_.seal(tier, slot) : tiers_.open(tier, slot);
   moved(settled);
-  // Nobody asks whether a block in one tier has arrived or is synced.
+  // A block that is in one tier alone is neither arriving nor synced.
   if (!settled.in_all_tiers()) return;
   each_owner(table, settled, [&](BlockTable& owner) {
     ++owner.changes_;

@@ -27,7 +27,7 @@ using SlotsByTier = std::array<std::vector<SlotId>, kTiers>;
 
 struct BroughtRow;
 
-/// Rows of which a block changed its place or state in a tier, in order; nothing before start().
+/// Rows with a block that changed its place or state in a tier, in order; none before start().
 class TouchedRows {
  public:
   struct Row {
@@ -59,15 +59,15 @@ template <class RecordId, class Record>
   return id;
 }
 
-/// Every block of the node: in which slots its bytes are, and whose it is. A slot that a block
-/// gives up is handed to the caller, who alone knows what may still touch it: it goes to
-/// Tiers::free or Tiers::hold.
+/// Every block of the node: which slots hold its bytes, and who owns it. A slot that a block gives
+/// up is handed to the caller, who alone knows what may still touch it: it goes to Tiers::free or
+/// Tiers::hold.
 ///
 /// Source: kvd design (DESIGN.md "Blocks that come and go").
 ///
 /// Sealed blocks that have a key may be shared: several tables name the same ones, and what one of
 /// them moves has moved for all, so the tables that name a row are listed beside it, once for all
-/// its layer groups. A move costs O(owners); blocks without a key know of no list. A row that its
+/// its layer groups. A move costs O(owners); blocks without a key have no such list. A row that its
 /// last table has left stays, cached, until it is released.
 ///
 /// Owner: control thread. Errors: none. A call that breaks a state rule is a bug and aborts. Cost:
@@ -143,8 +143,8 @@ class Blocks {
   [[nodiscard]] SlotId relocate(BlockTable& table, std::uint32_t i, Tier tier, SlotId to);
   /// The bytes in the tier are complete: sealed where the block is full, else open.
   void settle(BlockTable& table, std::uint32_t i, Tier tier, bool full);
-  /// Ends the blocks beyond `blocks` of each layer group. Returns the slots, by tier, of those that
-  /// nobody can find; rows stay with their other tables, or cached.
+  /// Ends the blocks of each layer group beyond the first `blocks`. Returns, by tier, the slots of
+  /// blocks that nothing else can find. Rows stay with their other tables, or stay cached.
   [[nodiscard]] SlotsByTier truncate(BlockTable& table, std::uint32_t blocks);
 
   // ---- rows ----
@@ -154,9 +154,9 @@ class Blocks {
   void share(BlockTable& table, RowId id);
   /// A cached row leaves the tier. Returns its slots there.
   [[nodiscard]] std::vector<SlotId> vacate(RowId id, Tier tier);
-  /// A cached row is no more. Returns the slots of its blocks.
+  /// Ends a cached row. Returns the slots of its blocks.
   [[nodiscard]] SlotsByTier release(RowId id);
-  /// Rows of which a block changed its place or state since the last call. Some may be no more.
+  /// Rows with a block that changed its place or state since the last call. Some may have ended.
   [[nodiscard]] std::vector<RowId> take_moved() { return std::exchange(moved_, {}); }
 
   /// Slots that blocks have in the tier.
@@ -165,7 +165,7 @@ class Blocks {
   [[nodiscard]] std::size_t references() const { return references_; }
   /// Empty while all sums are those of a walk over all blocks; else the fault in words.
   [[nodiscard]] std::string validate() const;
-  /// The same of a table, which is to name every block once, and to be known to its rows.
+  /// Checks a table in the same way: it names every block once, and its rows know it.
   [[nodiscard]] std::string validate(const BlockTable& table) const;
 
  private:
@@ -190,7 +190,7 @@ class Blocks {
   }
   void count(BlockId id, Tier tier, int sign);
   void count_all(BlockId id, int sign);
-  /// The table names its place `i`, a block that has a key, no more.
+  /// The table no longer names its place `i`, a block that has a key.
   void disown(BlockTable& table, std::uint32_t i);
   [[nodiscard]] std::string fault_of_rows() const;
 
@@ -209,11 +209,11 @@ class Blocks {
   std::size_t references_ = 0;
 };
 
-/// Blocks of nobody yet, in no tier.
+/// New blocks that have no owner and are in no tier.
 [[nodiscard]] std::vector<BlockId> new_blocks(Blocks& blocks, const Taker& taker,
                                               std::size_t count);
 
-/// What is brought in by itself, without a table.
+/// A row that comes in without a table.
 struct BroughtRow {
   Taker taker;
   std::uint32_t number = 0;  ///< as Row::number
@@ -247,14 +247,14 @@ void place(Blocks& blocks, RowId id, Tier tier, const std::vector<SlotId>& slots
   return std::any_of(owners.begin(), owners.end(),
                      [&](const BlockTable* owner) { return owner != &table && !owner->parked(); });
 }
-/// Doomed tables name the row, and none besides but the asker's.
+/// Only doomed tables and the asker's own name the row.
 [[nodiscard]] inline bool is_doomed(const Row& row, const BlockTable* asker = nullptr) {
   return row.owners.size() > (asker == nullptr ? 0 : 1) &&
          std::all_of(row.owners.begin(), row.owners.end(),
                      [&](const BlockTable* owner) { return owner == asker || owner->doomed(); });
 }
-/// A row that parked tables alone name leaves HBM, where DRAM has it whole. Returns its slots;
-/// none: it stays.
+/// A row that only parked tables name leaves HBM if DRAM has it whole. Returns its slots; none: it
+/// stays.
 [[nodiscard]] std::vector<SlotId> vacate_parked(Blocks& blocks, RowId id);
 
 }  // namespace kvd::store

@@ -12,13 +12,13 @@ constexpr Tier kMemory[kTiers] = {Tier::kHbm, Tier::kDram};
 CacheTier cached_in(Tier tier) { return tier == Tier::kHbm ? CacheTier::kHbm : CacheTier::kDram; }
 std::size_t number(Tier tier) { return static_cast<std::size_t>(tier); }
 
-/// Rows that may wait to be copied. Beyond it HBM loses what it alone has, as without copies.
+/// Rows that may wait to be copied. HBM gives up further rows without a copy.
 constexpr std::size_t kMostAlone = 65536;
 
-/// Domains come and go: so many are remembered that have nothing cached.
+/// Domains come and go. This many are remembered while they have nothing cached.
 constexpr std::size_t kMostEmpty = 64;
 
-/// The domain's slabs that nothing is in. Until one is reclaimed it is still the domain's.
+/// The domain's empty slabs. Each is the domain's until it is reclaimed.
 Bytes left_empty(const pool::TierPool& pool, DomainId domain) {
   Bytes sum;
   for (const pool::SlabView& slab : pool.slabs()) {
@@ -83,7 +83,7 @@ Result<bool> Cache::name(BlockTable& table, const NewRow& row) {
   return true;
 }
 
-// False: somebody names the row, HBM has it, or somebody reads it.
+// False where a table names the row, HBM has it, or a copy reads it.
 bool Cache::give_up(Shelf& shelf, EntryId entry) {
   const RowId row = shelf.rows.at(entry);
   const bool used = !blocks_.row(row).owners.empty() || blocks_.complete(row, Tier::kHbm);
@@ -180,8 +180,8 @@ Bytes Cache::bytes_on(RowId row, Tier tier, DeviceId device) const {
   return sum;
 }
 
-// Rows on other devices, and those of the taker's own chain, are passed over: leased meanwhile,
-// they are no victims.
+// Rows on other devices and rows of the taker's own chain are passed over. They are leased
+// meanwhile, so they are no victims.
 std::vector<SlotId> Cache::evict(DomainId domain, Tier tier, Bytes needed, DeviceId device) {
   Bytes left = evictable(domain, tier, device);
   if (left == Bytes(0)) return {};
@@ -213,7 +213,7 @@ std::vector<SlotId> Cache::evict(DomainId domain, Tier tier, Bytes needed, Devic
   return std::move(slots[number(tier)]);
 }
 
-// What is being read cannot make way before that has ended.
+// A row that is being read makes way only once the read has ended.
 Bytes Cache::evictable(DomainId domain, Tier tier, DeviceId device) const {
   Bytes sum = blocks_.cached(domain, tier, device);
   const auto shelf = shelves_.find(domain);
@@ -247,7 +247,7 @@ RowId Cache::next_alone() {
     alone_.pop_front();
     const Shelf& shelf = this->shelf(domain);
     const RowId row = shelf.rows.find(entry);
-    // By now another may be known by the number: it is copied just as well.
+    // Another row may have the number by now. It is copied just as well.
     if (!row || shelf.copied.contains(entry)) continue;
     if (is_alone(row)) return row;
   }
@@ -291,8 +291,8 @@ RowCopy Cache::begin_copy(RowId row, std::vector<SlotId> to) {
   return copy;
 }
 
-// Requests may have begun with the row meanwhile, and copied it themselves; and a row that all have
-// left with a dying engine is not there any more.
+// Requests may have begun with the row meanwhile and copied it themselves. A row that only a dying
+// engine had is gone.
 std::vector<SlotId> Cache::end_copy(const RowCopy& copy, bool ok) {
   follow();
   Shelf& shelf = this->shelf(copy.domain);
@@ -320,7 +320,7 @@ Bytes Cache::cached(Tier tier) const {
   return sum;
 }
 
-// What is read for its sum goes, too: its slots wait for the end of that.
+// Rows that are being summed go, too: their slots wait until they have been read.
 void clear(Cache& cache, DomainId domain) {
   Cache::Shelf& own = cache.shelf(domain);
   for (const EntryId entry : std::exchange(own.read, {})) own.index.release(entry);
@@ -349,7 +349,7 @@ Bytes Cache::surplus(DomainId domain, Tier tier, DeviceId device) const {
   return std::min(evictable(domain, tier, device), lent(domain, tier, device));
 }
 
-// Tried again and again by one take, this must end where the other's guarantee begins.
+// One take tries this again and again, so it must end where the other's guarantee begins.
 Bytes Cache::make_others_room(DomainId domain, Tier tier, Bytes needed, DeviceId device) {
   Bytes made;
   for (const auto& [other, shelf] : shelves_) {
@@ -374,7 +374,7 @@ Bytes Cache::available(DomainId domain, Tier tier, DeviceId device) const {
   return free + evictable(domain, tier, device) + std::min(others, room);
 }
 
-// At its maximum a domain is helped by its own rows alone.
+// A domain at its maximum gains only by giving up rows of its own.
 bool Cache::make_way(Tier tier, const Taker& taker, Bytes needed, ErrorCode refused) {
   const bool full = refused == ErrorCode::kOutOfMemory;
   if (!full && refused != ErrorCode::kQuotaExceeded) return false;
@@ -390,7 +390,8 @@ pool::SlotGrant Cache::take(Tier tier, const Taker& taker, std::uint32_t count, 
   return grant;
 }
 
-// Freed slots are of any class and in any slab: so it is tried again until nothing is left to free.
+// Freed slots may be of any class and in any slab, so the take is tried again until nothing is left
+// to free.
 pool::SlotGrant Cache::try_take(Tier tier, const Taker& taker, std::uint32_t count,
                                 std::size_t most) {
   const Bytes needed = taker.slot_bytes * std::int64_t{count};

@@ -49,8 +49,8 @@ struct RowCopy {
   std::vector<SlotId> to;
 };
 
-/// Which row an entry's blocks are. By the entry's number, as there are many and they come and go
-/// by thousands. Owner: control thread. Cost: O(1).
+/// Which row the blocks of an entry are. Kept by the entry's number, as entries come and go by
+/// thousands. Owner: control thread. Cost: O(1).
 class RowsByEntry {
  public:
   /// None: the entry has no row.
@@ -84,7 +84,7 @@ class RowsByEntry {
 /// has all of the row's blocks complete. Each table that names the row holds a lease on the entry,
 /// so what may leave is exactly what no table names.
 ///
-/// Each domain has an index of its own: what one caches makes nothing of another's leave.
+/// Each domain has an index of its own, so what one caches pushes out nothing of another's.
 ///
 /// Slots are handed to the caller, as Blocks does.
 ///
@@ -114,20 +114,20 @@ class Cache {
   /// Precondition: blocks of the space have as many layer groups as the table; what it has already
   /// are the first rows of the chain.
   std::uint32_t share(BlockTable& table, const KeySpace& space, std::span<const Digest> chain);
-  /// HBM or DRAM has the block of that number. `named`: so many leading rows of the chain are the
-  /// table's; what follows up to the block need not have a place.
+  /// Whether HBM or DRAM has the block of that number. `named`: how many leading rows of the chain
+  /// are the table's. The rows between these and the block need not have a place.
   [[nodiscard]] bool knows(const BlockTable& table, std::uint32_t named, const KeySpace& space,
                            std::span<const Digest> chain, std::uint32_t block);
-  /// The table gives up all beyond `blocks` of each layer group. Returns the slots of what nobody
-  /// can find: of a row that no tier has whole, all of them. `leave_hbm`: somebody may still write
-  /// there, so rows that no other table names stay in DRAM alone.
+  /// The table gives up all blocks of each layer group beyond the first `blocks`. Returns the slots
+  /// of blocks that nothing else can find, among them all slots of a row that no tier has whole.
+  /// `leave_hbm`: an engine may still write to HBM, so rows that no other table names stay in DRAM
+  /// alone.
   [[nodiscard]] SlotsByTier truncate(BlockTable& table, std::uint32_t blocks,
                                      bool leave_hbm = false);
 
-  /// As Tiers::take; where the tier is short, cached rows make way: those of the domain but the
-  /// taker's own chain, then of other domains what they have beyond their guarantees. `most`: so
-  /// many rows. Where more would have to go, these are gone and it says WouldBlock, to be asked
-  /// again.
+  /// As Tiers::take. Where the tier is short, cached rows make way: first rows of the domain
+  /// outside the taker's own chain, then rows that other domains have beyond their guarantees. At
+  /// most `most` rows go. Where more would have to, it says WouldBlock and is to be asked again.
   [[nodiscard]] pool::SlotGrant take(Tier tier, const Taker& taker, std::uint32_t count,
                                      std::size_t most = SIZE_MAX);
   [[nodiscard]] pool::SlotGrant take(const Taker& taker, std::span<const DeviceSlots> wanted);
@@ -136,38 +136,37 @@ class Cache {
                                          std::size_t most = SIZE_MAX);
   /// The taker was refused: cached rows make way. False where that cannot help.
   [[nodiscard]] bool make_way(Tier tier, const Taker& taker, Bytes needed, ErrorCode refused);
-  /// Rows of the domain that no table names leave the tier, of HBM those on the device, until as
-  /// many bytes have or none is left. Returns how many have.
+  /// Evicts rows of the domain that no table names (in HBM those on the device) until enough bytes
+  /// have left or no row remains. Returns how many bytes have left.
   Bytes make_room(DomainId domain, Tier tier, Bytes needed, DeviceId device = {});
   /// The same of other domains, for this one.
   Bytes make_others_room(DomainId domain, Tier tier, Bytes needed, DeviceId device = {});
-  /// What take() could grant the domain at once, over all classes: free, or cached.
+  /// What take() could grant the domain at once, over all classes, from free and cached memory.
   [[nodiscard]] Bytes available(DomainId domain, Tier tier, DeviceId device = {}) const;
-  /// All rows that no table names leave, `most` of them now, of all domains or of one. False: some
-  /// are left.
+  /// Evicts the rows that no table names, of all domains or of one, at most `most` in this call.
+  /// False: some are left.
   bool clear(std::size_t most = SIZE_MAX, std::optional<DomainId> only = {});
 
-  /// What evict() can make free of the domain in the tier at most.
+  /// The most that evict() can free of the domain in the tier.
   [[nodiscard]] Bytes evictable(DomainId domain, Tier tier, DeviceId device = {}) const;
-  /// Rows that no table names leave the tier, in the order of the eviction policy, until `needed`
-  /// bytes have or none is left. What is nowhere else is lost.
+  /// Evicts rows that no table names, in the order of the eviction policy, until `needed` bytes
+  /// have left or no row remains. What no other tier has is lost.
   [[nodiscard]] std::vector<SlotId> evict(DomainId domain, Tier tier, Bytes needed,
                                           DeviceId device = {});
-  /// What evict() could make free of all domains, and has made so far.
+  /// What evict() could still free over all domains, and what it has freed so far.
   [[nodiscard]] Bytes cached(Tier tier) const;
   [[nodiscard]] std::uint64_t evicted(Tier tier) const {
     return evicted_[static_cast<std::size_t>(tier)];
   }
 
   // ---- copies of cached rows ----
-  /// Of the rows that their last table has left in HBM alone the next; each is named once. None:
-  /// there is no other.
+  /// The next row that its last table has left in HBM alone. Each is named once. None: there is no
+  /// other.
   [[nodiscard]] RowId next_alone();
-  /// DRAM for a copy of the row: what is free, or what rows of its domain have that are wanted
-  /// less, `most` of them: it says how many more may go then. None: there is not as much, or more
-  /// would have to go.
+  /// Takes DRAM for a copy of the row: free slots, or those of at most `most` rows of its domain
+  /// that are wanted less. `most` then says how many more may go. None: there is too little.
   [[nodiscard]] std::vector<SlotId> take_for_copy(RowId row, std::size_t& most);
-  /// A copy reads the cached row in HBM: it leaves no tier before end_copy().
+  /// A copy reads the cached row in HBM, so the row leaves no tier before end_copy().
   [[nodiscard]] RowCopy begin_copy(RowId row, std::vector<SlotId> to);
   /// Returns the slots of a copy that failed, or that nobody needs any more.
   [[nodiscard]] std::vector<SlotId> end_copy(const RowCopy& copy, bool ok);
@@ -175,17 +174,17 @@ class Cache {
   // ---- rows that go to disk and come from it (cache_disk.cpp) ----
   /// Rows that DRAM has and that the rule admits are told by next_for_disk() from now on.
   void offer_to_disk(SecondTouch rule) { disk_rule_ = rule; }
-  /// Somebody begins with the row. Told where the rule admits it.
+  /// A request begins with the row. next_for_disk() names it where the rule admits it.
   void offer_to_disk(RowId row);
-  /// The next row that DRAM has, complete; some are named again. Domains take turns. None: there is
-  /// no other, or it was not found yet among many that have gone.
+  /// The next row that DRAM has complete. Some are named again. Domains take turns. None: there is
+  /// no other, or the call has only met rows that have gone.
   [[nodiscard]] std::optional<ForDisk> next_for_disk();
   /// Rows that were read from disk are cached in DRAM from now on. Returns the slots of those that
   /// are known by now, or cannot be.
   [[nodiscard]] std::vector<SlotId> adopt(const FromDisk& rows);
 
-  /// Tells the indexes where rows are by now. All that asks them does so first; called after each
-  /// event it makes none pay for what many before it have moved.
+  /// Tells the indexes where rows are by now. Whatever asks an index calls it first. It also runs
+  /// after each event, so that no event pays for the moves of many others.
   void follow();
 
   /// Empty while entries, rows and tables say the same; else the fault in words.
@@ -220,7 +219,7 @@ class Cache {
 
   /// What the domain has beyond its guarantee.
   [[nodiscard]] Bytes lent(DomainId domain, Tier tier, DeviceId device) const;
-  /// How much of what the other domain has cached it may lose to others.
+  /// How much of its cache the other domain may lose to others.
   [[nodiscard]] Bytes surplus(DomainId domain, Tier tier, DeviceId device) const;
   [[nodiscard]] Bytes bytes_on(RowId row, Tier tier, DeviceId device) const;
   [[nodiscard]] bool is_alone(RowId row) const;
@@ -238,7 +237,7 @@ class Cache {
   std::uint32_t keeps_ = 0;                         ///< the same: Taker::chain
 };
 
-/// All rows of the domain that no table names leave.
+/// Evicts all rows of the domain that no table names.
 void clear(Cache& cache, DomainId domain);
 /// Cache::next_alone() names the row once more, and first.
 void put_back_alone(Cache& cache, RowId row);

@@ -53,8 +53,8 @@ std::optional<ForDisk> Cache::next_for_disk() {
   return std::nullopt;
 }
 
-// Blocks before them may have left all tiers meanwhile: they are known again, without a place, and
-// found once somebody has computed them.
+// The blocks before them may have left all tiers meanwhile. They are known again without a place,
+// and found once a request has computed them.
 std::vector<SlotId> Cache::adopt(const FromDisk& rows) {
   follow();
   Shelf& shelf = this->shelf(rows.space.domain);

@@ -24,17 +24,17 @@ struct Movable {
 [[nodiscard]] std::vector<SlabIndex> emptiable(const pool::TierPool& tier, ClassId model_class,
                                                DomainId domain);
 
-/// All blocks of the first of the slabs in which every slot that is in use is one of `movable`;
-/// empty: there is none.
+/// All blocks of the first slab whose used slots are all in `movable`; empty: there is no such
+/// slab.
 [[nodiscard]] std::vector<Movable> first_movable(const pool::TierPool& tier,
                                                  const std::vector<SlabIndex>& slabs,
                                                  const std::vector<Movable>& movable);
 
 /// Makes slabs of DRAM whole again. DRAM is handed out by whole slabs to a class and domain, so its
 /// free bytes may all lie in half-empty slabs of others, and nobody could leave HBM any more. When
-/// a take has failed for that, the blocks of one slab move within DRAM, so many bytes a round and
-/// one round at a time, until the slab is empty. Of HBM nothing moves so: engines map it, and what
-/// is in it rotates out instead.
+/// a take has failed for that, the blocks of one slab move within DRAM until it is empty: one round
+/// at a time, with a bounded number of bytes. Nothing moves so in HBM: engines map it, and requests
+/// rotate out of it instead.
 ///
 /// Source: kvd design (DESIGN.md "Compaction").
 ///
@@ -54,8 +54,8 @@ class Compaction {
 
   explicit Compaction(Tiers& tiers) : tiers_(tiers) {}
 
-  /// A take of so many bytes of DRAM failed. Counts where as many are free, whoever's slabs they
-  /// are in. The latest one counts: an earlier one is tried again.
+  /// A take of this many bytes of DRAM failed. It counts where that much is free, in whichever
+  /// slabs. Only the latest failure counts: an earlier taker tries again.
   void want(const Taker& taker, Bytes needed);
   /// Slabs of which one may be emptied now, best first: none while nothing is wanted or a round is
   /// under way. What was wanted is forgotten once a slab has been emptied or none can be.
@@ -63,8 +63,9 @@ class Compaction {
   /// Moves blocks of one of them, at most `most` bytes but at least one block. `movable`: all such
   /// blocks in them.
   void start(const std::vector<SlabIndex>& slabs, const std::vector<Movable>& movable, Bytes most);
-  /// The round whose copy has ended; none: not one of this. The caller puts the blocks that are
-  /// still where they were into the new slots and frees the new slots of the others.
+  /// The round whose copy has ended; none: the ticket is of something else. The caller puts the
+  /// blocks that are still where they were into the new slots and frees the new slots of the
+  /// others.
   [[nodiscard]] std::optional<Round> ended(Ticket ticket);
 
   [[nodiscard]] bool under_way(DomainId domain) const { return round_ && round_->domain == domain; }

@@ -19,7 +19,8 @@ namespace kvd::store {
 /// devices) for what goes by slab.
 class DevicePools {
  public:
-  /// `devices`: of each its pool, but for the number of its first slab. The quotas hold on each.
+  /// `devices`: the pool of each device, without the number of its first slab. The quotas hold on
+  /// each.
   DevicePools(const std::vector<pool::TierPool::Config>& devices, const pool::Quotas& quotas) {
     KVD_CHECK(!devices.empty(), "a node without a device");
     pools_.reserve(devices.size());

@@ -32,7 +32,7 @@ using TableSecret = std::array<std::uint64_t, 4>;
 class DigestTable {
  public:
   explicit DigestTable(const TableSecret& secret) {
-    // Digits of pi, so that a secret of nothing spreads as well as another one does.
+    // Digits of pi, so that a secret of zeros spreads digests as well as any other.
     constexpr TableSecret kMix = {0x243f6a8885a308d3, 0x13198a2e03707344, 0xa4093822299f31d0,
                                   0x082efa98ec4e6c89};
     for (std::size_t i = 0; i < secret.size(); ++i) secret_[i] = secret[i] ^ kMix[i];
@@ -47,7 +47,7 @@ class DigestTable {
                               fold(word[2] ^ secret_[2], word[3] ^ secret_[3])) >>
                              32);
   }
-  /// Whatever the key's space: an engine chooses fingerprints as it does digests.
+  /// The space of the key does not count: an engine chooses fingerprints as it chooses digests.
   [[nodiscard]] Hash hash(const Key& key) const {
     const Hash space = hash(key.space.fingerprint.digest) + key.space.domain.value * 0x85ebca6bu +
                        key.space.model_class.value * 0xc2b2ae35u;

@@ -9,9 +9,9 @@
 
 namespace kvd::store {
 
-/// Whether a block is worth a write to disk: most are never asked for again, and a drive wears.
-/// What was asked for twice will be again, as a rule. Source: vLLM's store_threshold. Owner: any
-/// thread; immutable.
+/// Whether a block is worth a write to disk: most are never asked for again, and a drive wears. A
+/// block that was asked for twice is asked for again, as a rule. Source: vLLM's store_threshold.
+/// Owner: any thread; immutable.
 struct SecondTouch {
   std::uint32_t least = 2;  ///< times the block was stored or found; 1: every block is worth it
 
@@ -21,10 +21,10 @@ struct SecondTouch {
   }
 };
 
-/// What may be written to a drive, so that it lives as long as it is meant to: a day's bytes,
+/// How much may be written to a drive, so that it lives as long as it is meant to: a day's bytes,
 /// spread evenly over the day. What is not used keeps for an hour, so that in any 24 hours at most
 /// 25/24 of them are written. Source: the daily write budget of CacheLib's flash admission; the
-/// bucket is ours. Owner:  one thread.
+/// bucket is ours. Owner: one thread.
 class WriteBudget {
  public:
   /// `a_day` of nothing: nothing may be written.

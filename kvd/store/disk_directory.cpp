@@ -8,7 +8,8 @@ namespace kvd::store {
 
 namespace {
 
-/// Slots that are looked at for one that may make way: more are not read and written at a time.
+/// How many slots are tried for one that may make way. No more than these are read and written at a
+/// time.
 constexpr int kMostPassed = 1024;
 
 }  // namespace
@@ -89,7 +90,7 @@ bool DiskDirectory::restore(const Digest& domain, const Digest& name, const Plac
   }
   occupy(place.slot, domain, name, State::kThere);
   slots_[place.slot].generation = place.generation;
-  // Nobody has asked for it yet: it goes before what this run has written.
+  // No request has asked for it yet, so it makes way before what this run has written.
   Order& order = orders_.at(domain);
   order.splice(order.end(), order, slots_[place.slot].turn);
   return true;

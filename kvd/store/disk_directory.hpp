@@ -48,10 +48,11 @@ class DiskDirectory {
   /// A slot for a block that is not known; none: all are in use.
   [[nodiscard]] std::optional<std::uint32_t> begin_write(const Digest& domain, const Digest& name);
   void end_write(std::uint32_t slot, bool ok, std::uint64_t generation);
-  /// Found in the files at a start. False: the slot is in use, or the block known by a later write.
+  /// A block was found in the files at a start. False: the slot is in use, or a later write has the
+  /// block.
   bool restore(const Digest& domain, const Digest& name, const Place& place);
-  /// Forgets all blocks, in no time. Their slots are free: sweep() empties them, or who writes.
-  /// Those that are read or written: when that has ended.
+  /// Forgets all blocks at once. Their slots are free: sweep() or the next write empties them. A
+  /// slot that is read or written is free when that has ended.
   void clear();
   /// Empties forgotten slots, and looks at `most`. False: all were looked at.
   bool sweep(std::size_t most);

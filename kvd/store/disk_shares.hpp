@@ -28,8 +28,8 @@ struct DiskWish {
   Bytes bytes;
 };
 
-/// Which of them gives up a grain, so that the wish can be met; none: all have as much right to
-/// what they have.
+/// Which class gives up a grain so that the wish can be met; none: every class has a right to what
+/// it has.
 ///
 /// Domains have equal shares. Another domain's class gives way only where all domains that use it
 /// have more than theirs, and the asker's does not get more than its own. Within a domain a class

@@ -23,13 +23,13 @@ struct Entry {
   float worth = 0;             ///< log2 of the seconds that a byte saves, as told when it was new
   SpaceId space;               ///< none: not in use
   EntryId parent;              ///< the block before it; none: it is the first
-  EntryId next;                ///< of its children the one last asked for; none: not known
+  EntryId next;                ///< the child that was last asked for; none: not known
   std::uint32_t children = 0;  ///< entries whose parent it is
   std::uint32_t leases = 0;    ///< readers and writers that count on it
   std::uint16_t touches = 0;   ///< how often it was stored or found; stops at the most it can be
   std::uint16_t uses = 1;      ///< how often prompts went on after it in another way than before
   std::uint32_t follower = 0;  ///< a tag of what the last prompt went on with; 0: not known
-  std::uint32_t chain = 0;     ///< that of the blocks it was last asked for with; 0: not known
+  std::uint32_t chain = 0;     ///< the tag of the blocks it was last asked for with; 0: not known
   std::array<Place, kCacheTiers> at{};
   std::array<std::uint32_t, kCacheTiers> children_in{};  ///< of its children, those in the tier
 
@@ -89,7 +89,7 @@ class Entries {
 
  private:
   Pieces<Entry> entries_;
-  EntryId free_;            ///< of those given back, the last; each one's parent is the one before
+  EntryId free_;            ///< the last id that was given back; its parent is the one before it
   std::uint32_t next_ = 1;  ///< never given out; id 0 is none
   std::size_t size_ = 0;
 };

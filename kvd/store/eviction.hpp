@@ -13,7 +13,7 @@ namespace kvd::store {
 /// Chooses which block goes first when a tier needs room for another. There is one object a tier.
 /// The index says what happens to the blocks in the tier, and when each may leave
 /// (Entry::may_leave) and when not any more; among those that may, the policy names the next. So
-/// all policies take leaves before heads, and none can take what somebody counts on.
+/// every policy takes leaves before heads, and none can take a leased block.
 ///
 /// Owner: control thread. Errors: none. Cost: O(log blocks) a call, but for what victim() says.
 class Eviction {
@@ -31,7 +31,7 @@ class Eviction {
   virtual void must_stay(EntryId) = 0;
   /// The next to leave; none: none may. Stays until the policy is told of something.
   [[nodiscard]] virtual EntryId victim() = 0;
-  /// By how much the block is wanted, whether the tier has it or not; of two the one with less
+  /// How much the block is wanted, whether the tier has it or not. The block that is wanted less
   /// leaves first. A policy that cannot say has the same for all.
   [[nodiscard]] virtual double rank(EntryId) const { return 0; }
 

@@ -8,8 +8,9 @@
 
 namespace kvd::store {
 
-/// The chain that a block is expected to be stored in: somebody has asked for it as a part of that.
-/// Each has the one place that it can have, so a newer one may take the place of an older one.
+/// The chain that a block is expected to be stored in, as an engine has asked for it as a part of
+/// that chain. Each has the one place that it can have, so a newer one may take the place of an
+/// older one.
 class ExpectedChains {
  public:
   /// As many have a place.

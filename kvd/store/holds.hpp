@@ -53,14 +53,14 @@ class Holds {
   /// Holds the slots (filling, open or sealed) for as long as needed; frees at once what nothing
   /// touches.
   void add(Hold hold);
-  /// The copy reads slots that their owners keep. What they give up of them before it has ended
+  /// The copy reads slots that their owners keep. A slot that is given up before the copy has ended
   /// waits for it.
   void copy_reads(Ticket copy, Tier tier, const std::vector<SlotId>& slots);
-  /// Some copy reads slots of the tier that somebody keeps.
+  /// A copy reads slots of the tier while their owners keep them.
   [[nodiscard]] bool reads(Tier tier) const {
     return !read_[static_cast<std::size_t>(tier)].empty();
   }
-  /// Some copy reads this one, which somebody keeps.
+  /// A copy reads this slot while its owner keeps it.
   [[nodiscard]] bool reads(Tier tier, SlotId slot) const {
     const Readers& readers = read_[static_cast<std::size_t>(tier)];
     const auto first = readers.lower_bound({slot, Ticket()});
@@ -77,11 +77,12 @@ class Holds {
   void engine_gone(EngineId engine);
   void copy_ended(Ticket ticket);
 
-  /// What came out dirty since the last call, one entry a domain, device and slot size.
+  /// The slots that became dirty since the last call, one entry for each domain, device and slot
+  /// size.
   [[nodiscard]] std::vector<DirtySlots> take_dirty();
 
   [[nodiscard]] const std::vector<Hold>& all() const { return holds_; }
-  /// Waits for a death and nothing else: its slots do not come back before.
+  /// The hold waits for a death and nothing else, so its slots do not come back before.
   [[nodiscard]] static bool quarantined(const Hold& hold) {
     return hold.dirty && hold.copies.empty();
   }

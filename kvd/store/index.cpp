@@ -28,10 +28,10 @@ CacheTier fastest(const Entry& entry) {
                        [&](CacheTier tier) { return entry.in(tier); });
 }
 
-/// What a block that is found moves the clock by: it orders them, and a million are one that is
-/// stored.
+/// How far a found block moves the clock. It keeps found blocks in order; a million of them count
+/// as one stored block.
 constexpr double kFound = 0x1p-20;
-/// Uses halve when so many times the blocks that are known were stored since the last.
+/// Uses halve each time this many times the known blocks have been stored.
 constexpr double kHalvedAfter = 8;
 
 /// Entry::follower where it is not known how a prompt went on.
@@ -96,7 +96,8 @@ std::array<std::vector<Place>, kCacheTiers> Index::close(SpaceId id) {
   std::array<std::vector<Place>, kCacheTiers> places;
   for (const EntryId block : blocks) {
     for (const CacheTier tier : kAllTiers) {
-      // A block whose last place goes is not in use any more, and with it those before it.
+      // A block that loses its last place is no longer in use, and neither are the blocks before
+      // it.
       if (!entries_.live(block) || !at(block).in(tier)) continue;
       places[index(tier)].push_back(forget(block, tier));
     }
@@ -174,7 +175,7 @@ Hit Index::lookup_each(SpaceId id, std::span<const Digest> digests, const Digest
     found(block, hit);
   }
   touch(hit.blocks);
-  // No block keeps those before it: what is popular makes them so.
+  // No block keeps the ones before it: being popular does.
   bool popular = false;
   for (std::size_t i = hit.blocks.size(); i-- > 0;) {
     const Digest* after = i + 1 < digests.size() ? &digests[i + 1] : next;
@@ -221,7 +222,8 @@ void Index::store_again(EntryId id, std::uint32_t chain) {
 
 bool Index::followed(EntryId id, const Digest& next) { return followed_by(id, tag_of(next)); }
 
-// True: in another way than the last time. A prompt that ended here may have gone on the same way.
+// True where it went on in another way than the last time. A prompt that ended here may have gone
+// on the same way.
 bool Index::followed_by(EntryId id, std::uint32_t tag) {
   Entry& entry = entries_[id];
   const std::uint32_t before = std::exchange(entry.follower, tag);

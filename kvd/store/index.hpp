@@ -44,9 +44,9 @@ struct NewBlock {
   SecondsPerByte saved;  ///< more than nothing; set_cost() says what has been learned since
 };
 
-/// Finds cached blocks by what they hold: of every sealed block that is kept its digest, in which
-/// tiers it is, the block before it, how many come after it, how often it was asked for, and how
-/// many count on it. A lookup walks a chain once and answers its leading part.
+/// Finds cached blocks by what they hold: for every kept block it knows the digest, the tiers that
+/// have it, the block before it, how many come after it, how often it was asked for, and how many
+/// lease it. A lookup walks a chain once and answers its leading part.
 ///
 /// Each space (fingerprint and domain) has a table of its own: a lookup in one makes the same steps
 /// whatever others have cached.
@@ -55,8 +55,8 @@ struct NewBlock {
 /// (forget() aside). A block without place stays known while somebody leases it or blocks after it
 /// are known; it is found again once it has a place.
 ///
-/// Which place is whose, and when bytes may be written over, the caller decides: a place is handed
-/// in when its bytes are complete and handed back when the index has forgotten it.
+/// The caller decides which place is whose and when bytes may be written over: a place is handed in
+/// when its bytes are complete and handed back when the index has forgotten it.
 ///
 /// Source: kvd. Owner: control thread. Errors: as said per call; an id that is not in use is a bug
 /// and aborts. Cost: O(1) a block, a victim O(log blocks); DigestTable says what growing costs.
@@ -65,21 +65,21 @@ class Index {
   struct Config {
     TableSecret secret{};  ///< random, but in a simulation
     EvictionKind eviction = EvictionKind::kDefault;
-    /// Makes another policy for each tier in its place: one that is compared with it.
+    /// Puts another policy in its place in each tier, to compare the two.
     std::function<std::unique_ptr<Eviction>(Entries&)> policy{};
   };
   explicit Index(const Config& config);
 
   // ---- spaces ----
-  /// None: as many as there may be have blocks.
+  /// None: the most spaces that there may be have blocks.
   [[nodiscard]] SpaceId open(const KeySpace& space);
   /// None: it has no blocks. Looking there finds nothing.
   [[nodiscard]] SpaceId known(const KeySpace& space) const;
   /// Its domain is gone. Hands back every place. Precondition: none of its blocks is leased.
   [[nodiscard]] std::array<std::vector<Place>, kCacheTiers> close(SpaceId space);
 
-  /// Computing any block of the space costs so many times what was or will be said of it: its
-  /// engine has been measured. 1 until then. Precondition: more than nothing.
+  /// Its engine has been measured: computing any block of the space costs this many times what was
+  /// or will be said of it. 1 until then. Precondition: more than nothing.
   void set_cost(SpaceId space, double times);
 
   // ---- blocks ----
@@ -88,7 +88,7 @@ class Index {
   /// the last of them; none: not known. Prompts that end at the same block again and again, as far
   /// as is known, go on in different ways.
   [[nodiscard]] Hit lookup_each(SpaceId space, std::span<const Digest> digests, const Digest* next);
-  /// Somebody stored it once more, in the chain where there is one. Precondition: leased.
+  /// The block was stored once more, in the chain where there is one. Precondition: leased.
   void store_again(EntryId id, std::uint32_t chain = 0);
   void set_chain(EntryId id, std::uint32_t chain) { entries_[id].chain = chain; }
   /// The block after `parent`, or one that was inserted without, not touched and not leased; none:
@@ -96,11 +96,11 @@ class Index {
   [[nodiscard]] EntryId peek(SpaceId space, const Digest& digest, EntryId parent = {}) {
     return space ? child(parent, this->space(space), digest) : EntryId();
   }
-  /// A block that somebody has computed; known before or not, it is leased to the caller.
+  /// Inserts a computed block. Whether it was known or not, it is leased to the caller.
   /// Errors: InvalidArgument where the digest is known as that of a block after another one.
   [[nodiscard]] Result<EntryId> insert(const NewBlock& block);
-  /// The tier has its bytes, complete, here. False where it had them already: the place stays the
-  /// caller's. Precondition: leased.
+  /// The tier has its complete bytes at this place. False where it had them already: the place
+  /// stays the caller's. Precondition: leased.
   [[nodiscard]] bool place(EntryId id, CacheTier tier, Place place);
   /// The tier does not have it any more: it made way, or the bytes turned out to be bad. Returns
   /// where it was. An id without place, lease and blocks after it is not in use any more.
@@ -117,7 +117,7 @@ class Index {
   [[nodiscard]] Key key(EntryId id) const;
   /// Seconds of recomputing that a byte of it saves, by what is known now.
   [[nodiscard]] double saves(EntryId id) const;
-  /// Whether the first would leave the tier before the second, were they both there.
+  /// Whether the first would leave the tier before the second if both were there.
   [[nodiscard]] bool less_wanted(CacheTier tier, EntryId first, EntryId second) const {
     return policy(tier).rank(first) < policy(tier).rank(second);
   }
@@ -165,7 +165,7 @@ class Index {
   std::map<KeySpace, SpaceId> ids_;
   std::vector<std::unique_ptr<Space>> spaces_;  ///< by id - 1; null: closed
   std::uint64_t probes_ = 0;
-  /// Blocks stored since the start; those found move it by next to nothing, but move it.
+  /// Blocks stored since the start. A found block moves it, too, by next to nothing.
   double clock_ = 0;
 };
 

@@ -30,8 +30,8 @@ void KeptRows::end(RowId row, SlotsByTier& ended) {
   slots.insert(slots.end(), copy.slots.begin(), copy.slots.end());
 }
 
-// A number that was given back may be another row's within one event: the ends come first. What
-// is left is as it is now, however often it was touched.
+// Within one event a number may be given back and become another row's, so ends come first. Each
+// remaining row is looked at as it is now, however often it was touched.
 SlotsByTier KeptRows::take_ended(TimePoint now) {
   SlotsByTier ended;
   std::vector<RowId> changed;
@@ -89,7 +89,7 @@ KeptRow KeptRows::describe(RowId id, const Copy& copy) {
   return kept;
 }
 
-// What the cache was cleared of meanwhile is not leased any more.
+// A row that was cleared from the cache meanwhile is not leased any more.
 bool KeptRows::all_read() {
   bool any = false;
   for (const auto& [domain, entry] : std::exchange(read_, {})) {

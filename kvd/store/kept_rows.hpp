@@ -25,7 +25,7 @@ struct KeptRow {
 };
 
 /// Rows that the next daemon is to find: follows which ones a tier has, complete, and takes over
-/// those that the daemon before has left. What DRAM has is told of DRAM alone.
+/// those that the daemon before has left. A row that DRAM has is told as DRAM's alone.
 ///
 /// Source: kvd/DESIGN.md "Blocks that outlive kvd".
 ///
@@ -35,24 +35,24 @@ class KeptRows {
  public:
   KeptRows(Blocks& blocks, Cache& cache) : blocks_(blocks), cache_(cache) {}
 
-  /// Rows of before are not told. `hbm`: also those that HBM alone has.
+  /// Rows that are there already are not told. `hbm`: tell rows that HBM alone has, too.
   void start(bool hbm) {
     hbm_ = hbm;
     blocks_.touched_.start();
   }
-  /// Slots that were told of, and do not have what was told any more, or need not be said to.
-  /// Nothing has been written over them yet, if it is asked before an event's effects are carried
-  /// out.
+  /// Slots that were told and no longer hold what was told, or whose record is not needed any more.
+  /// Asked before an event's effects are carried out, nothing has been written over them yet.
   [[nodiscard]] SlotsByTier take_ended(TimePoint now);
-  /// A row that has come since, those of DRAM first; none: there is no other. Of those that HBM
-  /// alone has, such as it had so by `hbm_by`. One of HBM does not make way before all_read().
+  /// The next row that has come since, rows of DRAM first; none: there is no other. Rows that HBM
+  /// alone has count if it has had them since `hbm_by`. A row of HBM does not make way before
+  /// all_read().
   [[nodiscard]] std::optional<KeptRow> next(TimePoint hbm_by);
-  /// What next() gave has been written down. True: some may make way from now on.
+  /// The rows that next() gave have been written down. True: some may make way from now on.
   [[nodiscard]] bool all_read();
 
   /// Rows of an earlier daemon, each after its parent, in slots of store::adopt(). They are cached
-  /// from now on, and not told. Returns those that were not taken: their parent is not there, or
-  /// they are by now.
+  /// from now on, and not told. Returns the rows that were not taken, because their parent is
+  /// missing or because they are cached already.
   [[nodiscard]] std::vector<KeptRow> adopt(std::vector<KeptRow> rows, TimePoint now);
 
  private:

@@ -11,11 +11,11 @@
 
 namespace kvd::store {
 
-/// Within which blocks find each other: what their bytes mean, and whose they are. Blocks of two
-/// spaces are never each other's, whatever their digests.
+/// The space within which blocks find each other: what their bytes mean, and whose they are. Blocks
+/// of two spaces are never each other's, whatever their digests.
 struct KeySpace {
-  /// `devices` of rows that engines place: no request's rows have it, whatever class and
-  /// fingerprint an engine chooses. Theirs follow each other in chains, these do not.
+  /// The value of `devices` for rows that engines place. No request's rows have it, whatever class
+  /// and fingerprint an engine chooses. Requests' rows follow each other in chains; these do not.
   static constexpr std::uint64_t kPlacedByEngines = ~std::uint64_t{0};
 
   Fingerprint fingerprint;  ///< as the engine says
@@ -35,8 +35,8 @@ struct Key {
   friend constexpr auto operator<=>(const Key&, const Key&) = default;
 };
 
-/// What a block is called outside of this node: of the domain's name, the engine's fingerprint and
-/// the block's digest.
+/// What a block is called outside of this node. It follows from the domain's name, the engine's
+/// fingerprint and the block's digest.
 using OutsideName = std::function<Digest(const std::string&, const Fingerprint&, const Digest&)>;
 
 /// Where a cached block can be, the fastest first: in the memories of kvd::Tier, or in a file.
@@ -48,7 +48,7 @@ constexpr const char* name(CacheTier tier) {
   return kNames[index(tier)];
 }
 
-/// Where in its tier a cached block is. What the number means, the tier alone knows; 0: not there.
+/// Where in its tier a cached block is. Only the tier knows what the number means; 0: not there.
 using Place = Id<struct PlaceTag, std::uint32_t>;
 
 }  // namespace kvd::store

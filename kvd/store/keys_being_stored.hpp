@@ -10,8 +10,8 @@
 
 namespace kvd::store {
 
-/// Keys that copies under way store, each by as many copies as there are, and which of them keep
-/// nothing because the key was dropped meanwhile. Copies are known by their tickets, which grow.
+/// The keys that copies under way store, with the copies of each, and which of these keep nothing
+/// because the key was dropped meanwhile. Copies are known by their tickets, which grow.
 ///
 /// Owner: control thread. Errors: a key that no copy stores and that ends is a bug and aborts.
 /// Cost: O(1); its memory stays for the next ones.

@@ -25,15 +25,16 @@ class Mappings {
   void engine_gone(EngineId engine) { engines_.erase(engine); }
   /// Slabs in which the engine may be granted slots; null: no such engine.
   [[nodiscard]] const pool::SlabSet* of(EngineId engine) const;
-  /// Orders that the slabs are sent, but for those on their way. The engine waits for them now; for
-  /// none, if there are none.
+  /// Orders the slabs to be sent, except those on their way. The engine waits for exactly these
+  /// now.
   void send(EngineId engine, const std::vector<SlabIndex>& slabs);
   /// The slots it asked for last are in slabs it has yet to map.
   [[nodiscard]] bool awaited_by(EngineId engine) const;
 
   /// It says it maps the slab. False for one that it was never given for slots.
   [[nodiscard]] bool mapped(EngineId engine, SlabIndex slab);
-  /// After mapped(), when what waited has been served: slabs it maps are awaited no longer.
+  /// Called after mapped(), once those who waited have been served: the slabs it maps are awaited
+  /// no longer.
   void end_awaiting_mapped(EngineId engine);
   /// It waits for no slab any more.
   void stop_awaiting(EngineId engine) {

@@ -59,7 +59,7 @@ struct BlockLayout {
     }
   }
 };
-/// Copy blocks of a region from or to DRAM slots. On the side that is written no two are the same.
+/// Copy blocks of a region from or to DRAM slots. No two slots on the written side are the same.
 /// Reported back as CopyFinished with the ticket. Kept short, as an engine may have many under way:
 /// the layout is shared, and its pieces are worked out when they are copied.
 struct CopyRanges {
@@ -75,7 +75,7 @@ struct CopyRanges {
   std::shared_ptr<const BlockLayout> layout;
   std::vector<Block> blocks;
 };
-/// Hand no more of a CopySlots or CopyRanges to the device, as nobody needs it any more. Its
+/// Stop handing a CopySlots or CopyRanges to the device, as nobody needs it any more. Its
 /// CopyFinished follows once nothing of it is in flight: `dropped`, unless it was too late.
 struct DropCopy {
   Ticket ticket;
@@ -92,9 +92,9 @@ struct MoveSlots {
   std::vector<Pair> pairs;
   DomainId domain{};
 };
-/// Bring streamed blocks into staging slots, layer group by layer group, while an iteration runs.
-/// A fetch may start once the engine's progress word has reached `after`, because until then the
-/// iteration before, or an earlier group of this one, reads the same slots. Earliest group first,
+/// Bring streamed blocks into staging slots, layer group by layer group, while an iteration runs. A
+/// fetch may start once the engine's progress word has reached `after`: until then the iteration
+/// before, or an earlier group of this one, reads the same slots. The earliest group comes first,
 /// ahead of every other copy into HBM. Once all fetches of the groups 0..l are complete, the
 /// session's layers' fence becomes layer_mark(iteration, l + 1); after the last one
 /// layer_mark(iteration, groups). One CopyFinished with the ticket ends the stream; not ok: some

@@ -12,8 +12,8 @@
 namespace kvd::store {
 
 /// Rows of one block that engines have parked. A table of its own names each, so that it does not
-/// make way, until the last engine has given it up. Engines park hundreds of thousands and give
-/// them up by thousands, so all is found by the row's number.
+/// make way, until the last engine has given it up. Engines park hundreds of thousands of rows and
+/// give them up by thousands, so everything is found by the row's number.
 ///
 /// Source: kvd/DESIGN.md "Engines that place by themselves".
 ///

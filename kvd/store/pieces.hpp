@@ -26,7 +26,7 @@ class Pieces {
   }
   /// Its piece stays for the next one.
   void pop_back() { --size_; }
-  /// To so many at least; new ones are as T() makes them, those that were popped as they were.
+  /// Grows to this many at least. New records are as T() makes them; popped ones are as they were.
   void grow(std::size_t size) {
     while (pieces_.size() * kPiece < size) pieces_.push_back(std::make_unique<T[]>(kPiece));
     if (size > size_) size_ = size;

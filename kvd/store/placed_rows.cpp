@@ -6,7 +6,7 @@
 namespace kvd::store {
 namespace {
 
-/// Blocks of a chain that are expected: a lookup of more is to cost no more.
+/// The most blocks of a chain that are expected, so that a longer lookup costs no more.
 constexpr std::size_t kMostOfChain = ExpectedChains::kPlaces / 2;
 
 }  // namespace

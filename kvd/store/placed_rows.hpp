@@ -22,27 +22,27 @@ class PlacedRows {
 
   /// How many leading ones DRAM has. Nothing is touched: who asks may ask again and again.
   [[nodiscard]] std::uint32_t leading(const KeySpace& space, std::span<const Digest> digests);
-  /// Somebody asks for the chain: what is stored of it from now on, in however many stores, does
-  /// not make the rest of it leave.
+  /// An engine asks for the chain: what is stored of it from now on, in however many stores, does
+  /// not push out the rest of it.
   void asked(const KeySpace& space, std::span<const Digest> chain);
   /// The chain that a store of these belongs to; 0: not known.
   [[nodiscard]] std::uint32_t chain_of(const KeySpace& space,
                                        std::span<const Digest> digests) const;
   /// The row that DRAM has; none: it has none.
   [[nodiscard]] RowId row(const KeySpace& space, const Digest& digest);
-  /// The DRAM slots of all of them, which count as asked for, and are offered to the disk where its
-  /// rule admits them. None: some are not there. `next`: what comes after the last; none: not
+  /// The DRAM slots of all these blocks. They count as asked for, and are offered to the disk where
+  /// its rule admits them. None: some are not there. `next`: what comes after the last; none: not
   /// known.
   [[nodiscard]] std::optional<std::vector<SlotId>> find(const KeySpace& space,
                                                         std::span<const Digest> digests,
                                                         const Digest* next = nullptr);
-  /// What DRAM has of them counts as stored once more, is offered to the disk, and does not make
-  /// way before release(): the store it is in would lose its own head.
+  /// Blocks that DRAM has count as stored once more, are offered to the disk, and do not make way
+  /// before release(): otherwise a store could lose its own head.
   [[nodiscard]] std::vector<EntryId> store_again(const KeySpace& space,
                                                  std::span<const Digest> digests,
                                                  std::uint32_t chain);
   void release(const KeySpace& space, const std::vector<EntryId>& held);
-  /// How many of these no table names: they count as cached.
+  /// How many of these are named by no table and so count as cached.
   [[nodiscard]] std::size_t cached(const KeySpace& space, const std::vector<EntryId>& held);
   /// Its bytes are complete in the slot (state filling). False: it is there by now, and the slot
   /// stays the caller's.

@@ -7,8 +7,8 @@
 
 namespace kvd::store {
 
-/// A list that never changes, shared by all its copies: what an order says again each iteration is
-/// worked out, and allocated, once. Owner: any thread; immutable.
+/// A list that never changes, shared by all its copies. What an order repeats each iteration is
+/// computed and allocated once. Owner: any thread; immutable.
 template <class T>
 class SharedList {
  public:

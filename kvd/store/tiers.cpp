@@ -95,7 +95,7 @@ pool::SlotGrant Tiers::take(const Taker& taker, std::span<const DeviceSlots> wan
     outlooks.push_back(pool::outlook(hbm_.of(part.device), request));
     worst = std::max(worst, outlooks.back());
   }
-  // The worse the later: what one device lacks for good, no other makes up for.
+  // Ordered from good to bad: what one device lacks for good no other makes up for.
   const auto badness = [](ErrorCode code) {
     if (code == ErrorCode::kOk) return 0;
     return code == ErrorCode::kWouldBlock ? 1 : code == ErrorCode::kQuotaExceeded ? 2 : 3;
@@ -212,7 +212,7 @@ bool Tiers::scrub_ended(Ticket ticket, bool ok) {
   const auto found = zeroing_.extract(ticket);
   if (found.empty()) return false;
   Zeroing& ended = found.mapped();
-  if (!ok) {  // bytes of another may still be there: try again, nobody gets it before
+  if (!ok) {  // it may still hold another domain's bytes: try again; nobody gets it before
     ended.order.ticket = orders_.next_ticket();
     orders_.add(ended.order);
     zeroing_.emplace(ended.order.ticket, std::move(ended));

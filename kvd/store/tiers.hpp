@@ -49,7 +49,7 @@ class Tiers {
     pool::Quotas hbm_quotas;  ///< of each device
     pool::Quotas dram_quotas;
   };
-  /// What the shell has to do is appended to `orders`, which outlives this.
+  /// Orders for the shell are appended to `orders`, which outlives this.
   Tiers(const Config& config, Orders& orders);
 
   /// Whole slabs retire, are renewed and end their regions there; slots change by what is below.
@@ -84,7 +84,8 @@ class Tiers {
   [[nodiscard]] pool::SlotGrant take(const Taker& taker, std::span<const DeviceSlots> wanted);
   void seal(Tier tier, pool::Slots slots);
   void open(Tier tier, pool::Slots slots);
-  /// Frees what nothing touches; anything else goes by `hold`. What is being moved waits for that.
+  /// Frees slots that nothing touches; all others go by `hold`. A slot that is being moved waits
+  /// for its move.
   void free(Tier tier, std::vector<SlotId> slots);
   void hold(Hold hold);
   /// As Holds::copy_reads.
@@ -102,11 +103,11 @@ class Tiers {
   /// Empty slabs of other domains start being zeroed, in the tier or in both; of HBM the device's.
   void reclaim(Tier tier, DomainId asking, DeviceId device = {});
   void reclaim(DomainId asking, DeviceId device);
-  /// Whether the ticket was of a Scrub of this one; a failed one is ordered again.
+  /// Whether the ticket belongs to a Scrub that this ordered; a failed one is ordered again.
   [[nodiscard]] bool scrub_ended(Ticket ticket, bool ok);
-  /// HBM of the domain on the device that was given up or is being zeroed, and comes back to be
-  /// granted: nothing of slabs that retire, of engines that die, or held for an engine of which
-  /// `comes` says no.
+  /// HBM of the domain on the device that was given up or is being zeroed and comes back to be
+  /// granted. It leaves out slabs that retire, engines that die, and what is held for an engine for
+  /// which `comes` says no.
   template <class Comes>
   [[nodiscard]] Bytes held(DomainId domain, DeviceId device, Comes comes) const {
     Bytes sum = zeroing(domain, device);
@@ -120,7 +121,7 @@ class Tiers {
   [[nodiscard]] bool zeroes_for(DomainId domain) const;
 
   // ---- new memory ----
-  /// Orders what the event in hand found out to be needed. Returns how many slabs.
+  /// Orders the new memory that the event in hand needs. Returns the number of slabs.
   std::uint64_t order_renewals();
 
   // ---- engines ----
@@ -142,7 +143,7 @@ class Tiers {
   /// Orders that all dirty slabs are zeroed.
   void scrub_slabs();
 
-  /// Slots in use that this one accounts for by itself: held ones, and single ones being zeroed.
+  /// Used slots that no block accounts for: held ones, and single ones that are being zeroed.
   [[nodiscard]] std::size_t slots(Tier tier) const;
   [[nodiscard]] std::string validate() const;
 
@@ -192,8 +193,8 @@ inline void slab_renewed(Tiers& tiers, Tier tier, SlabIndex slab) {
 
 /// HBM that the engine gave up, which it or a copy may still touch.
 [[nodiscard]] Bytes held_hbm(const Tiers& tiers, EngineId engine);
-/// Whether anything is still being zeroed that was ordered after the one ticket, and not after the
-/// other.
+/// Whether anything is still being zeroed that was ordered after the first ticket and not after the
+/// second.
 [[nodiscard]] bool zeroes(const Tiers& tiers, Ticket after, Ticket until);
 
 /// As pool::adopt; the memory is known to no engine. Where nobody may have the slab,

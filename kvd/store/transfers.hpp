@@ -46,8 +46,8 @@ struct Stream {
   bool ending = false;  ///< starts no further fetch
 };
 
-/// What is under way: transfers of blocks and streams of layers, by ticket. Says what the shell has
-/// to copy, and remembers what for until the shell says that it has ended.
+/// What is under way: transfers of blocks and streams of layers, by ticket. It orders the copies
+/// and remembers what each is for until the shell says that it has ended.
 ///
 /// Source: kvd design (DESIGN.md "Blocks that come and go").
 ///
@@ -63,8 +63,8 @@ class Transfers {
   [[nodiscard]] std::optional<Transfer> ended(Ticket ticket);
   /// Its request ends before it. Returns its places.
   [[nodiscard]] std::vector<std::uint32_t> abandon(Ticket ticket);
-  /// The engine has ended, and waits at no fence: what was abandoned of its requests is copied no
-  /// further.
+  /// The engine has ended and waits at no fence: the abandoned transfers of its requests are copied
+  /// no further.
   void drop(EngineId engine);
   [[nodiscard]] const Transfer& at(Ticket ticket) const { return transfers_.at(ticket); }
 

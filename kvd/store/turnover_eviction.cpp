@@ -42,7 +42,7 @@ std::uint32_t TurnoverEviction::class_of(EntryId id) const {
   return (uses >= 2 ? 1U : 0U) + (uses >= 4 ? 1U : 0U) + (uses >= 7 ? 1U : 0U);
 }
 
-// With its space, so that no domain can tell by it what another one has.
+// The tag covers the space, so that no domain can tell by it what another one has.
 std::uint32_t TurnoverEviction::tag(EntryId id) const {
   const Entry& entry = entries_[id];
   std::uint64_t word = 0;
@@ -72,7 +72,7 @@ void TurnoverEviction::removed(EntryId id) {
   if (classes_) (class_of(id) > 0 ? popular_ : others_).remember(tag(id));
 }
 
-// One that comes back says more where its kind has fewer ghosts.
+// A ghost that comes back says more where its kind has fewer ghosts.
 void TurnoverEviction::learn(double counts, const Ghosts& hit, const Ghosts& other) {
   const double ratio = static_cast<double>(other.size()) / static_cast<double>(hit.size() + 1);
   const double step =

@@ -28,16 +28,16 @@ class Ghosts {
   std::size_t size_ = 0;
 };
 
-/// Least recently used, where what is popular counts as used later than it was. Time is what was
-/// stored since (Entry::last), so a tier that nothing is stored into forgets nothing, and a busy
-/// one forgets who has left as fast as it needs the room.
+/// Evicts what was used least recently, but counts popular blocks as used later than they were.
+/// Time is what was stored since (Entry::last), so a tier that nothing is stored into forgets
+/// nothing, and a busy one forgets who has left as fast as it needs the room.
 ///
 /// A block is popular when prompts go on after it in different ways (Entry::uses): a system prompt
-/// is, a conversation that only its own next turns ask for is not, however many turns it has. There
-/// are three classes of popular blocks. Each counts as used later than the class below it, by a
-/// turnover (as many blocks stored as the tier has) times a favour. The favour learns from what
-/// comes back soon after it has left: it grows where that is popular, and shrinks where it is not.
-/// What comes back of the popular ones is popular again at once.
+/// is popular; a conversation that only its own next turns ask for is not, however many turns it
+/// has. There are three classes of popular blocks. Each counts as used later than the class below
+/// it, by a turnover (as many blocks stored as the tier has) times a favour. The favour learns from
+/// what comes back soon after it has left: it grows where that is popular, and shrinks where it is
+/// not. What comes back of the popular ones is popular again at once.
 ///
 /// The kind kLru is the same without classes.
 ///
@@ -75,7 +75,7 @@ class TurnoverEviction final : public Eviction {
   static constexpr double kGrace = 0.125;
   static constexpr double kLeastFavour = 0.25;
   static constexpr double kMostFavour = 8;
-  /// What a popular block that comes back counts, of another's.
+  /// How much a returning popular block counts, compared with another.
   static constexpr double kPopularCounts = 4;
   static constexpr double kMostRatio = 16;
   static constexpr std::size_t kLeastTurnover = 64;
@@ -92,7 +92,7 @@ class TurnoverEviction final : public Eviction {
   bool classes_;
   IdHeap heap_;  ///< a group for each class, by Entry::last
   std::size_t blocks_ = 0;
-  double now_ = 0;  ///< the last of Entry::last of what was added
+  double now_ = 0;  ///< the latest Entry::last that was added
   double favour_ = 0.5;
   Ghosts popular_, others_;
 };
