@@ -61,7 +61,7 @@ void Kept::add(const std::string& name, const UniqueFd& descriptor) {
     return entry.first == name && same_file(entry.second.get(), descriptor.get());
   });
   if (known || all_.size() >= most_ || !may_be_a_name(name)) return;
-  // Above all numbers that a child gets its own at.
+  // Above all numbers at which a child gets descriptors of its own.
   UniqueFd high(::fcntl(descriptor.get(), F_DUPFD_CLOEXEC, static_cast<int>(most_) + 16));
   if (high.valid()) all_.emplace_back(name, std::move(high));
 }

@@ -11,9 +11,9 @@
 
 namespace kvd::holder {
 
-/// Descriptors by name, as systemd's store has them: a name may have several, a file one.
-/// What is not kept is closed on another thread: the last close() of a slab gives its memory back,
-/// and that of a stranger's descriptor takes as long as the stranger likes.
+/// Descriptors by name, as systemd's store has them: a name may have several, a file one. A
+/// descriptor that is not kept is closed on another thread: the last close() of a slab gives its
+/// memory back, and closing a stranger's descriptor takes as long as the stranger likes.
 /// Source: sd_pid_notify_with_fds(3). Owner: one thread.
 /// Errors: none; what is beyond the bounds is closed.
 class Kept {

@@ -1,14 +1,15 @@
 /// kvd-holder [--keep N] [--] PROGRAM [ARGUMENT...]: runs kvd and keeps the descriptors that it
-/// stores, so that the next one finds its memory again. Speaks what systemd speaks to a service
-/// with FileDescriptorStoreMax, and is for where there is no systemd.
+/// stores, so that the next one finds its memory again. It speaks what systemd speaks to a service
+/// with FileDescriptorStoreMax, and takes its place where there is no systemd.
 ///
-/// The program is started again when a signal ended it, or it ended with another status than 0
-/// and 2. After five ends in turn within two seconds of its start, without having been ready, no
-/// more; but without end where a signal ended it, or status 75, which says that it can start
-/// later. Ends in turn are answered later each time, after two seconds at most. SIGTERM and SIGINT
-/// are passed on and end both; SIGHUP is passed on; SIGUSR1 ends the program in order and starts it
-/// again, with what is kept: an upgrade. Status: the program's. A holder that is killed takes the
-/// program with it, in order. Source: kvd/DESIGN.md "Blocks that outlive kvd"; sd_listen_fds(3).
+/// The program is started again when a signal ended it, or it ended with another status than 0 and
+/// 2. The holder gives up after five ends in a row, each within two seconds of a start and before
+/// the program was ready. It never gives up where a signal ended the program, or status 75, which
+/// says that it can start later. After each end in a row it waits longer, two seconds at most.
+/// SIGTERM and SIGINT are passed on and end both; SIGHUP is passed on; SIGUSR1 ends the program in
+/// order and starts it again, with what is kept: an upgrade. Status: the program's. A holder that
+/// is killed takes the program with it, in order. Source: kvd/DESIGN.md "Blocks that outlive kvd";
+/// sd_listen_fds(3).
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/prctl.h>
@@ -104,7 +105,8 @@ class Ear {
 
 /// In the child: its environment and descriptors, and the program.
 [[noreturn]] void become(char** program, const Kept& kept, const UniqueFd& mouth, pid_t holder) {
-  // Nobody would keep what it stores, or stop it. A change of user clears this; kvd arms it again.
+  // Without the holder nobody would keep what the program stores, or stop it. A change of user
+  // clears this; kvd arms it again.
   ::prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (::getppid() != holder) ::_exit(127);
   ::setpgid(0, 0);  // a terminal's ^C is the holder's to pass on
@@ -190,7 +192,7 @@ class Holder {
     if (child_ < 0) due_ = started_ + kSoon;
   }
 
-  /// Milliseconds until there is something to do, -1: none is known.
+  /// Milliseconds until there is something to do; -1: not known.
   [[nodiscard]] int patience() const {
     if (child_ >= 0) return -1;
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(due_ - Clock::now());

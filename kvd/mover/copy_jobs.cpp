@@ -75,7 +75,7 @@ void CopyJobs::end(Job& job) {
   jobs_.erase(job.result.ticket);
 }
 
-// Again what the device has published is harmless: a fence never goes back.
+// Publishing again what the device has published is harmless: a fence never goes back.
 void CopyJobs::publish_due(const Job& job) {
   const auto found = due_.find(job.order.fence.word);
   if (found == due_.end()) return;

@@ -16,18 +16,18 @@
 
 namespace kvd::mover {
 
-/// What somebody waits for goes ahead of what nobody does.
+/// A copy that somebody waits for goes ahead of one that nobody waits for.
 enum class Urgency : std::uint8_t { kAwaited = 0, kBackground = 1 };
 constexpr std::size_t kUrgencies = 2;
 
-/// Copies and scrubs of one direction, handed out burst by burst: of one urgency in turns by whose
-/// they are (JobTurns). Knows no device.
+/// Copies and scrubs of one direction, handed out burst by burst. Jobs of one urgency take turns by
+/// owner (JobTurns). Knows no device.
 ///
 /// Fences: the values of one word are published in the order of their jobs, each when its own bytes
 /// and those of all before are complete. The device does it for a job of one burst with none before
 /// it; for the others it is done here, once their last burst has ended (safety rule 1). After a
-/// failure none of the word that is still under way is published: its session cannot go on. Nor
-/// after a drop: its session has ended.
+/// failure no value of the word that is still under way is published, as its session cannot go on.
+/// After a drop none is either, as its session has ended.
 /// Owner: control thread. A fence's word must live until its job is told finished.
 class CopyJobs {
  public:
@@ -46,15 +46,15 @@ class CopyJobs {
     bool in_place = false;  ///< from one place of a tier to another
   };
   void add(Order order);
-  /// Hands out no more of it, and tells its end as dropped once nothing is in flight. One that is
-  /// all handed out ends as ever; an unknown one has ended.
+  /// Hands out no more of the job, and reports it as dropped once nothing of it is in flight. A job
+  /// that is all handed out ends as ever; an unknown one has ended.
   void drop(Ticket job);
 
-  /// The next burst of the urgency, under the number that finished() is told; `but`: none of that
-  /// domain.
+  /// The next burst of the urgency, with the number that finished() is to be told; `but`: no burst
+  /// of that domain.
   [[nodiscard]] std::optional<Burst> next(Urgency urgency, Ticket burst, Bytes limit,
                                           std::optional<DomainId> but = {});
-  /// An unknown number is one reported before.
+  /// A number that is not known was reported before.
   void finished(Ticket burst, bool ok, Bytes bytes, Nanoseconds busy);
 
   /// Appends the jobs that have ended since the last call.

@@ -16,22 +16,23 @@ struct Owner {
   EngineId engine;
 };
 
-/// Copies that wait, in turns: first of the domain that has taken the fewest bytes, by engine in
-/// it, then as they came. So what one has ordered delays another by a burst, not by all of it.
+/// Copies that wait, in turns: first those of the domain that has taken the fewest bytes, within it
+/// by engine, then in order of arrival. So one engine's orders delay another by a burst, and not by
+/// all of them.
 /// Source: kvd design. Owner: control thread. Cost: O(domains + log engines) a call.
 class JobTurns {
  public:
   void add(const Owner& owner, Ticket job);
   [[nodiscard]] bool empty() const { return waiting_.empty(); }
-  /// Whether another domain than that has one.
+  /// Whether a domain other than that one has a job.
   [[nodiscard]] bool beside(DomainId domain) const {
     return waiting_.size() > waiting_.count(domain);
   }
-  /// The job to serve now, of another domain than `but`. None: there is none.
+  /// The job to serve now, of a domain other than `but`. None: there is no such job.
   [[nodiscard]] std::optional<Ticket> next(std::optional<DomainId> but);
   /// Tells how much of a job of the domain was handed out.
   void took(DomainId domain, Bytes bytes) { fair_.took(domain, bytes); }
-  /// It waits no more. Cost: O(jobs of its owner); the first of them O(1).
+  /// The job waits no more. Cost: O(jobs of its owner); O(1) for its first.
   void remove(const Owner& owner, Ticket job);
 
  private:

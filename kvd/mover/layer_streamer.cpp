@@ -46,8 +46,8 @@ bool LayerStreamer::Stream::any_due(std::uint64_t progress) const {
   return false;
 }
 
-/// The stream of the session to serve now, null for none. What a stopped one has in flight may go
-/// into slots that a later one fills, so that one waits.
+/// The stream of the session to serve now, null for none. Fetches of a stopped stream may still
+/// write slots that a later one fills, so the later one waits.
 LayerStreamer::Stream* LayerStreamer::with_work(Session& session) {
   for (Stream& stream : session.streams) {
     if (stream.stopped() && stream.in_flight > 0) return nullptr;
@@ -94,7 +94,7 @@ LayerStreamer::Burst LayerStreamer::cut(Stream& stream, std::uint64_t progress, 
     stream.again.pop_front();
     return again;
   }
-  // As many fetches as a burst holds: one alone, of one group of one request, is often short.
+  // A burst takes as many fetches as fit: one alone, of one group of one request, is often short.
   Burst burst;
   Bytes room = limit;
   for (std::size_t i = stream.first; i < stream.parts.size() && room > Bytes(0); ++i) {
@@ -144,7 +144,7 @@ void LayerStreamer::finished(Ticket number, bool ok, Bytes bytes, Nanoseconds bu
     ++counters_->layer_fetch_retries;
     stream.again.push_back(std::move(flying.burst));
   } else if (!stream.ended) {
-    // All streams: the mark of a later one would release whoever waits for this one.
+    // All streams fail together: the mark of a later one would release whoever waits for this one.
     for (Stream& each : session.streams) each.failed = true;
   }
   settle(flying.engine);
@@ -158,14 +158,14 @@ void LayerStreamer::advance(Stream& stream) {
   }
 }
 
-/// Tells of the streams that are through, and how far the first of those left has come.
+/// Reports the streams that are through, and how far the first remaining one has come.
 void LayerStreamer::settle(EngineId engine) {
   const auto found = sessions_.find(engine);
   Session& session = found->second;
   for (auto it = session.streams.begin(); it != session.streams.end();) {
     const bool first = it == session.streams.begin();
     if (first) raise_fence(session);
-    // One that went well is told after those before it, like its fence.
+    // A stream that went well is reported after those before it, like its fence.
     if (!it->through() || !(first || it->stopped())) {
       ++it;
       continue;

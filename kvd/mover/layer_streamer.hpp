@@ -27,18 +27,18 @@ struct LayerWords {
 /// What there is to fetch of streamed layers, in which order, and how far each session's fence may
 /// go. Knows no device: the mover submits the bursts it hands out and tells how they ended.
 ///
-/// Of a session the earliest iteration and layer group goes first among the fetches whose `after`
-/// its progress word has reached. Domains take turns, burst by burst, and sessions within them,
-/// whatever they claim in their words: what a session writes there can do harm to its own staging
-/// slots alone.
-/// The fence says that groups are in HBM when every byte of them is, in whatever order and however
-/// often ends of bursts are reported (safety rule 1).
+/// Within a session the earliest iteration and layer group goes first, among the fetches whose
+/// `after` its progress word has reached. Domains take turns, burst by burst, and so do sessions
+/// within them, whatever their words claim: a session that writes nonsense there harms its own
+/// staging slots alone. The fence says that groups are in HBM when every byte of them is, in
+/// whatever order and however often ends of bursts are reported (safety rule 1).
 /// Source: OrbitFlow sec. 4.1; kvd/DESIGN.md "Bytes on their way".
 /// Owner:  control thread. The words of a session must live until the last of its streams is told
 ///         finished.
 class LayerStreamer {
  public:
-  /// A burst that failed is tried so often in all; its source, a sealed copy, is intact.
+  /// How often a burst is tried in all. It may be tried again, as its source, a sealed copy, is
+  /// intact.
   static constexpr std::uint32_t kTries = 3;
 
   LayerStreamer(const SlabStore& slabs, MoverCounters& counters)
@@ -56,12 +56,12 @@ class LayerStreamer {
   };
   /// What to copy next, at most `limit` bytes, under the number that finished() is told.
   [[nodiscard]] std::optional<Next> next(Ticket burst, Bytes limit);
-  /// Not ok: no byte of it may be trusted. An unknown number is one reported before.
+  /// Not ok: no byte of the burst may be trusted. A number that is not known was reported before.
   void finished(Ticket burst, bool ok, Bytes bytes, Nanoseconds busy);
 
   /// Whether a fetch waits for its engine.
   [[nodiscard]] bool awaits_progress() const;
-  /// Before the caller sleeps: asks those engines to ring. False: one moved on meanwhile.
+  /// Call before sleeping: asks these engines to ring. False: one moved on meanwhile.
   [[nodiscard]] bool fall_asleep();
 
   /// Appends the streams that have ended since the last call.
@@ -114,7 +114,7 @@ class LayerStreamer {
     Burst burst;
   };
 
-  /// Whether it is a's turn before b's.
+  /// Whether a comes before b.
   [[nodiscard]] bool earlier(const Session& a, const Session& b) const;
   [[nodiscard]] static Stream* with_work(Session& session);
   [[nodiscard]] Burst cut(Stream& stream, std::uint64_t progress, Bytes limit);

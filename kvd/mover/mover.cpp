@@ -106,7 +106,7 @@ void Mover::take_completions() {
   for (const kernels::Completion& done : completions_) finished(done);
 }
 
-// One reported twice is unknown the second time.
+// A copy that is reported twice is unknown the second time.
 void Mover::finished(const kernels::Completion& done) {
   const auto found = flying_.find(done.ticket);
   if (found == flying_.end()) return;
@@ -158,8 +158,8 @@ bool Mover::submit_layers(Ticket number, Bytes limit) {
   return true;
 }
 
-// Beside streams that one domain keeps the link busy with, another gets what it waits for; what
-// nobody waits for has time.
+// Where one domain's streams keep the link busy, another domain still gets the copies that it waits
+// for. Copies that nobody waits for have time.
 bool Mover::submit_copy(Direction direction, Ticket number, Bytes limit,
                         std::optional<DomainId> but) {
   CopyJobs& jobs = lane(direction).jobs;

@@ -16,7 +16,7 @@
 
 namespace kvd::mover {
 
-/// How much is put into a queue of the device at a time: as much as it moves in `time` at the rate
+/// How much is put into a queue of the device at a time: what it moves in `time` at the rate
 /// measured last, within the bounds. The queue never holds more than the bytes of two bursts, in
 /// any number of pieces. So an urgent copy waits for two bursts at most.
 struct BurstLimits {
@@ -42,11 +42,11 @@ class Mover {
   /// Queues the copy; `fence` of its engine gets the ticket when every byte is there. A copy the
   /// device refuses comes back from poll() as failed.
   void copy(const core::CopySlots& copy, std::atomic<std::uint64_t>* fence);
-  /// The same of ranges of regions. Nobody waits for it at a fence.
+  /// Queues a copy of ranges of regions. Nobody waits for it at a fence.
   void copy(const core::CopyRanges& copy);
-  /// Copies within DRAM, in the queue out of HBM, after all else there. Counts neither as runs nor
-  /// towards the measured rate, since nothing of it crosses the link.
-  /// The copy is needed no more: what is with the device ends, and the rest is not copied.
+  /// Copies within DRAM, in the queue out of HBM, after all else there. It counts neither as runs
+  /// nor towards the measured rate, since nothing of it crosses the link. The copy is needed no
+  /// more: what is with the device ends, and the rest is not copied.
   void drop(Ticket copy);
   void move(const core::MoveSlots& move);
   void scrub(const core::Scrub& scrub);
@@ -62,7 +62,7 @@ class Mover {
   [[nodiscard]] bool busy() const { return lanes_[0].in_flight + lanes_[1].in_flight > 0; }
   /// Whether a fetch waits for an engine's progress word.
   [[nodiscard]] bool awaits_progress() const { return layers_.awaits_progress(); }
-  /// Before the caller sleeps: asks those engines to ring their bells. False: poll() first.
+  /// Call before sleeping: asks these engines to ring their bells. False: poll() first.
   [[nodiscard]] bool fall_asleep() { return !news_ && layers_.fall_asleep(); }
 
   [[nodiscard]] const MoverCounters& counters() const { return counters_; }

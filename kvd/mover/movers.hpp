@@ -23,8 +23,8 @@ class Movers {
 
   /// As Mover::copy. Precondition: all of it is of one device.
   void copy(const core::CopySlots& copy, std::atomic<std::uint64_t>* fence);
-  /// The same of one device or several. The fence is written here, in the order of the copies that
-  /// have the same one: all of these have to come this way.
+  /// The same for one device or several. The fence is written here, in the order of its copies, so
+  /// all copies with that fence have to come this way.
   void copy_apart(const core::CopySlots& copy, std::atomic<std::uint64_t>* fence);
   /// As Mover::copy. A region is on one device.
   void copy(const core::CopyRanges& copy);

@@ -21,13 +21,13 @@ class RunCursor {
 
   RunCursor() = default;
   explicit RunCursor(Runs runs) : runs_(std::move(runs)) {}
-  /// Takes a copy whose runs are worked out when they are due.
+  /// Takes a copy whose runs are computed when they are due.
   explicit RunCursor(std::unique_ptr<BlockRuns> more) : more_(std::move(more)) {}
 
   [[nodiscard]] bool done() const { return next_ == runs_.size() && (!more_ || more_->done()); }
 
-  /// Appends to the burst what of the rest fits into `room` bytes and kMostPieces, and returns how
-  /// many bytes they are. An empty burst takes some in any case. Precondition: room > 0.
+  /// Appends runs to the burst as far as `room` bytes and kMostPieces allow, and returns their
+  /// bytes. An empty burst takes some in any case. Precondition: room > 0.
   Bytes take(Bytes room, Runs& burst) {
     Bytes taken;
     while (room > taken && burst.size() < kMostPieces && ready(room)) {

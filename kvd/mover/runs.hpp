@@ -21,15 +21,15 @@ namespace kvd::mover {
 [[nodiscard]] std::vector<kernels::CopyExtent> runs_of(const SlabStore& slabs,
                                                        const core::MoveSlots& move);
 
-/// The same of blocks of regions, worked out as they are copied: 8 bytes a block are kept, however
+/// The same for blocks of regions, computed as they are copied: 8 bytes a block are kept, however
 /// many pieces it has. The slab store and the counter must outlive it.
 class BlockRuns {
  public:
   BlockRuns(const SlabStore& slabs, core::CopyRanges copy, RunLengths& lengths);
 
   [[nodiscard]] bool done() const { return next_ == copy_.blocks.size(); }
-  /// The runs of the next blocks, at least one: of `room` bytes in all, or of kMostPieces. Blocks
-  /// are taken in the order of what is written, so neighbours become one run. Precondition: not
+  /// The runs of the next blocks, up to `room` bytes or kMostPieces, but one block at least. Blocks
+  /// are taken in the order of the written side, so neighbours become one run. Precondition: not
   /// done.
   [[nodiscard]] std::vector<kernels::CopyExtent> next(Bytes room);
 

@@ -34,7 +34,7 @@ Result<SlabStore> SlabStore::create(const std::vector<Device>& devices, Size dra
   return store;
 }
 
-// The pool with the least of its slabs is next, so that a shortage hits all alike.
+// The pool that has the smallest share of its slabs is next, so that a shortage hits all alike.
 Status SlabStore::fill(std::vector<Pool> pools, const std::function<void(Bytes)>& added,
                        const Reopen& reopen) {
   const auto left = [](const Pool& pool) {
@@ -82,8 +82,8 @@ Status SlabStore::adopt_dram(const kernels::Slab& slab) {
   return {};
 }
 
-// At the end of the process a slab that a dropped copy still touches goes with the backend. DRAM
-// goes with the first one, and all of it where another backend still copies.
+// At the end of the process the backend takes along a slab that a dropped copy still touches. The
+// first backend takes DRAM along, all of it where another backend still copies.
 SlabStore::~SlabStore() {
   bool in_use = false;
   for (const auto& [backend, handle] : adopted_) in_use |= !backend->destroy_slab(handle).ok();

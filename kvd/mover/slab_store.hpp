@@ -28,13 +28,14 @@ class SlabStore {
     kernels::DeviceBackend* backend = nullptr;
     Size hbm;
   };
-  /// The slab with this number, of what an earlier process has left; none: it is made.
+  /// The slab with this number that an earlier process has left; none: it is made anew.
   using Reopen =
       std::function<std::optional<kernels::Slab>(kernels::DeviceBackend&, Tier, SlabIndex)>;
-  /// Told after each slab: how many bytes stand, of how many.
+  /// Called after each slab with the bytes that are there and the bytes wanted.
   using Progress = std::function<void(Bytes done, Bytes total)>;
 
-  /// Where memory runs out, all pools have their share of what there is, and the rest is missing().
+  /// Where memory runs out, each pool has its share of what there is, and the other slabs are
+  /// missing().
   /// Errors: those of DeviceBackend::create_slab and adopt_slab but OutOfMemory; nothing stays
   ///         allocated then.
   static Result<SlabStore> create(const std::vector<Device>& devices, Size dram,
@@ -68,9 +69,10 @@ class SlabStore {
   }
   /// Slabs that have none.
   [[nodiscard]] std::vector<SlabIndex> missing(Tier tier) const;
-  /// Why the first of these has none; ok: there are none.
+  /// Why the first missing slab has no memory; ok: none is missing.
   [[nodiscard]] const Status& shortage() const { return shortage_; }
-  /// Takes a slab's memory away, to be discarded: nothing may touch the slab until it has new one.
+  /// Takes a slab's memory away, to be discarded: nothing may touch the slab until it has new
+  /// memory.
   [[nodiscard]] kernels::SlabHandle take(Tier tier, SlabIndex slab);
   /// Errors: those of DeviceBackend::adopt_slab; the memory is not the slab's then.
   [[nodiscard]] Status put(Tier tier, SlabIndex slab, const kernels::Slab& memory);

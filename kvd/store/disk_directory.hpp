@@ -12,12 +12,11 @@
 
 namespace kvd::store {
 
-/// Which cached block is in which slot of a class's files. Blocks go by the names that they have
-/// outside of this node, which are the same after a restart; domains too, and a name is one of its
-/// domain alone.
+/// Which cached block is in which slot of a class's files. Blocks and domains go by the names that
+/// they have outside of this node, which a restart does not change. A name belongs to one domain.
 ///
-/// The longest not asked for makes way: that of the domain itself where it has its share of the
-/// slots, an equal one each, else that of the domain with the most. Who touches a chain does so
+/// The block that was not asked for the longest makes way: one of the domain itself where it has
+/// its equal share of the slots, else one of the domain with the most. Who touches a chain does so
 /// from its tail, so leaves go before heads. A slot that is read or written makes way for nobody.
 ///
 /// Source: kvd design. Owner: control thread. Errors: none; a call that breaks a rule is a bug and

@@ -14,7 +14,7 @@
 
 namespace kvd::disk {
 
-/// Sums a layer group. Another one than group_sum is for measuring what sums cost.
+/// Sums a layer group. A function other than group_sum serves to measure what sums cost.
 using SumFunction = GroupSum (*)(std::span<const std::byte>);
 
 /// A store, with the generation its slot will have.
@@ -51,7 +51,7 @@ class Flights {
   /// Appends kTimedOut for what is overdue; its memory stays held until its outcomes are in.
   void expire(TimePoint now, std::vector<Completion>& completions);
 
-  // These count what has not landed.
+  // These count the requests that have not landed.
   [[nodiscard]] std::uint32_t loads() const { return loads_; }
   [[nodiscard]] std::uint32_t stores() const { return stores_; }
   [[nodiscard]] std::uint32_t scans() const { return scans_; }

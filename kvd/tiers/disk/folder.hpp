@@ -16,14 +16,14 @@ namespace kvd::disk {
 ///         it, Unavailable with the errno's words else.
 class Folder {
  public:
-  /// Makes it (0700) where it is not; its parent must be there.
+  /// Makes the folder (0700) where there is none; its parent must be there.
   static Result<Folder> open(const std::string& path);
 
   [[nodiscard]] int fd() const { return fd_.get(); }
   [[nodiscard]] const std::string& path() const { return path_; }
-  /// How often it was opened, this time included. 1 also where that was forgotten.
+  /// How often the folder was opened, this time included; 1 also where the count was lost.
   [[nodiscard]] std::uint64_t opens() const { return opens_; }
-  /// It is used now, for whoever removes the longest unused.
+  /// Marks the folder as used now, for whoever removes the longest unused one.
   void touch() const;
   /// What the file system has left for us.
   [[nodiscard]] Result<Bytes> room() const;

@@ -154,7 +154,7 @@ Bytes Folders::bytes_of(const std::string& name) const {
   return entry == entries_.end() ? Bytes(0) : entry->second.bytes;
 }
 
-// What the file system has less than the floor; below nothing: more.
+// By how much free space is below the floor; negative where there is more.
 Bytes Folders::missing() const {
   struct statvfs facts {};
   if (::statvfs(path_.c_str(), &facts) != 0) return Bytes(0) - floor_;
@@ -174,7 +174,7 @@ Bytes Folders::others(const std::string& name) const {
   return sum;
 }
 
-// What the others have beyond `most` goes.
+// The other folders give up what they have beyond `most`.
 void Folders::make_room(Bytes most, const std::string& except) {
   std::vector<std::pair<std::chrono::system_clock::time_point, std::string>> closed;
   for (const auto& [name, entry] : list()) {
@@ -188,7 +188,7 @@ void Folders::make_room(Bytes most, const std::string& except) {
   }
 }
 
-// From the last segment on, so that the others are found again.
+// Starts with the last segment, so that the others are found again.
 int Folders::give_up(const std::string& name, Bytes bytes) {
   const std::string path = path_ + "/" + name;
   const UniqueFd folder = open_folder(path);

@@ -12,9 +12,9 @@
 
 namespace kvd::disk {
 
-/// All folders of classes under one path, those of earlier lives too, and what they take together.
-/// The longest unused of those that nobody has open gives up its last segments first, then itself.
-/// A folder that another process has open counts, and gives up nothing.
+/// All folders of classes under one path, those of an earlier kvd too, and what they take together.
+/// Among the folders that nobody has open the longest unused gives up its last segments first, then
+/// itself. A folder that another process has open counts, and gives up nothing.
 /// Source: FORMAT.md "Folders".
 /// Owner:  thread-safe. take(), put(), clear() and scan() wait for the file system, list() and
 /// has() do not. Errors: those of the file system, with the path.
@@ -28,18 +28,19 @@ class Folders {
   };
   using Entries = std::map<std::string, Entry>;  ///< by name
 
-  /// They may have `size` bytes, and leave `floor` bytes free on the file system.
+  /// The folders may have `size` bytes, and leave `floor` bytes free on the file system.
   Folders(std::string path, Bytes size, Bytes floor)
       : path_(std::move(path)), size_(size), floor_(floor) {}
 
   /// Finds what is there, and makes it fit.
   Status scan();
-  /// This process has the folder, with so many bytes, from now on. False: there is no room, what
-  /// is open has it; nothing has changed.
+  /// This process has the folder from now on, with this many bytes. False: open folders have all
+  /// the room, and nothing has changed.
   [[nodiscard]] bool take(const std::string& name, Bytes bytes, const std::string& model);
-  /// It is `bytes` large in the end; not `open`: closed, or it could not be opened.
+  /// The folder is `bytes` large in the end; `open` is false where it is closed or could not be
+  /// opened.
   void put(const std::string& name, Bytes bytes, bool open);
-  /// Removes all that nobody has open, also those that came after scan().
+  /// Removes all folders that nobody has open, also those that came after scan().
   Status clear();
   [[nodiscard]] bool has(const std::string& name) const;
   [[nodiscard]] Bytes bytes_of(const std::string& name) const;

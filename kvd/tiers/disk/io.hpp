@@ -42,7 +42,7 @@ class Io {
 
   /// Takes it; may start it.
   virtual void submit(const Operation& operation) = 0;
-  /// Starts all that was submitted and could not start before. Called again while outcomes are due.
+  /// Starts what was submitted and could not start before. Called again while outcomes are due.
   virtual void flush() = 0;
   /// Appends the outcomes there are.
   virtual void reap(std::vector<Outcome>& outcomes) = 0;

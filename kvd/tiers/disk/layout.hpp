@@ -22,7 +22,7 @@ constexpr std::uint32_t kFormatVersion = 1;
 /// header.
 constexpr Bytes kSector{4096};
 using Sector = std::array<std::byte, 4096>;
-/// As many sums as a header has room for.
+/// The most sums that a header has room for.
 constexpr std::uint32_t kMaxGroups = 320;
 constexpr Bytes kMaxGroupBytes = 256 * kMiB;
 
@@ -33,7 +33,7 @@ using DiskSlot = Id<struct DiskSlotTag, std::uint32_t>;
 using SlotGeneration = Id<struct SlotGenerationTag, std::uint64_t>;
 
 /// What a block is found by within its class. Both are opaque here. They must mean the same after a
-/// restart of the daemon, and say nothing about the tokens to who reads the disk.
+/// restart of the daemon, and tell a reader of the disk nothing about the tokens.
 struct BlockKey {
   Digest domain{};
   Digest digest{};

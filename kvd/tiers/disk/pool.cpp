@@ -57,7 +57,7 @@ void Pool::submit(const Operation& operation) {
 }
 
 void Pool::reap(std::vector<Outcome>& outcomes) {
-  done_event_.drain();  // first: what ends from here on signals again
+  done_event_.drain();  // first: requests that end from here on signal again
   const std::lock_guard lock(mutex_);
   outcomes.insert(outcomes.end(), done_.begin(), done_.end());
   done_.clear();

@@ -17,7 +17,7 @@ namespace kvd::disk {
 namespace {
 
 constexpr const char* kProbeName = "probe";
-// A disk that takes longer for 4 KiB is none to wait for.
+// Waiting does not pay for a disk that takes longer for 4 KiB.
 constexpr Nanoseconds kProbePatience = std::chrono::seconds(5);
 constexpr std::byte kProbePattern{0xa5};
 
@@ -35,7 +35,7 @@ Error unsupported(const std::string& what, std::int64_t result) {
   return make_error(ErrorCode::kUnsupported, what + ": " + reason);
 }
 
-/// One Io with a file and memory, which live as long as the device may use them.
+/// An Io with a file and memory that live as long as the device may use them.
 class Probe {
  public:
   Probe(std::unique_ptr<Io> io, UniqueFd file) : io_(std::move(io)), file_(std::move(file)) {}

@@ -12,12 +12,12 @@
 #include "kvd/tiers/disk/fault.hpp"
 #include "kvd/tiers/disk/layout.hpp"
 
-/// What is asked of the tier, and what it answers. A ticket is its asker's own, unique among what
-/// is under way. `patience` is the time from the call to the answer at the latest.
+/// What is asked of the tier, and what it answers. The asker chooses the ticket, unique among the
+/// requests under way. `patience` is the longest time from the call to the answer.
 namespace kvd::disk {
 
-/// Read layer groups of a block, neighbours, into memory: each span takes one group and is as long
-/// as a group is. The memory is the tier's until its completion says otherwise.
+/// Read neighbouring layer groups of a block into memory: each span takes one group and is as long
+/// as a group. The memory is the tier's until its completion says otherwise.
 struct Load {
   Ticket ticket;
   DiskSlot slot;
@@ -61,8 +61,8 @@ struct FoundBlock {
 struct Completion {
   Ticket ticket;
   Fault fault = Fault::kNone;
-  /// The device still has the memory, after kTimedOut: a second completion with the ticket, and
-  /// this false, gives it back.
+  /// After kTimedOut the device still has the memory. A second completion with the ticket, where
+  /// this is false, gives it back.
   bool memory_held = false;
   std::vector<FoundBlock> found;  ///< of a scan, by slot
   std::vector<Fault> bad;         ///< of a scan: the slots with neither a block nor zeros
@@ -75,7 +75,7 @@ struct DiskStatus {
   bool direct = false;        ///< O_DIRECT: the page cache is passed by
   std::string direct_reason;  ///< why not; empty: it is
   std::uint32_t segments = 0;
-  std::string segments_reason;  ///< why there are fewer than asked for; empty: there are as many
+  std::string segments_reason;  ///< why there are fewer than asked for; empty: none is missing
   std::uint32_t registered_slabs = 0;
   std::string registered_reason;  ///< of the last slab that could not be; empty: all could
   std::uint64_t loads = 0;        ///< that ended without a fault, as the next three

@@ -83,7 +83,7 @@ bool Ring::remove_slab(std::span<std::byte> slab) {
   if (found == slabs_.end()) return false;
   const iovec nothing{};
   const __u64 no_tag = 0;
-  // Where it cannot be emptied the entry stays taken: its pages stay pinned, nothing names them.
+  // Where the entry cannot be emptied it stays taken: its pages stay pinned and nothing names them.
   if (::io_uring_register_buffers_update_tag(&ring_, found->second.buffer, &nothing, &no_tag, 1) ==
       1) {
     free_buffers_.push_back(found->second.buffer);
@@ -180,7 +180,7 @@ void Ring::settle(const io_uring_cqe& cqe, std::vector<Outcome>& outcomes) {
 }
 
 void Ring::reap(std::vector<Outcome>& outcomes) {
-  done_event_.drain();  // first: what ends from here on signals again
+  done_event_.drain();  // first: requests that end from here on signal again
   io_uring_cqe* cqe = nullptr;
   unsigned head = 0, seen = 0;
   io_uring_for_each_cqe(&ring_, head, cqe) {

@@ -15,8 +15,8 @@
 
 namespace kvd::disk {
 
-/// One io_uring without kernel threads of its own and without polling. Where all memory of an
-/// operation lies in added slabs its pieces use fixed buffers, one entry each; else it is one
+/// One io_uring without kernel threads of its own and without polling. An operation whose memory
+/// lies in added slabs alone uses fixed buffers, one entry for each piece; any other is one
 /// vectored entry.
 /// Source: kvd design, after liburing's manual pages.
 /// Owner: as Io.
@@ -38,7 +38,7 @@ class Ring final : public Io {
   bool remove_slab(std::span<std::byte> slab) override;
 
  private:
-  /// An operation of which entries are missing.
+  /// An operation that still misses outcomes of entries.
   struct Open {
     std::uint64_t id = 0;
     std::size_t entries = 0;

@@ -64,8 +64,8 @@ class Opener {
     return Bytes(facts.st_size);
   }
 
-  // A superblock that was never written, or is torn, is written anew: each slot says its class.
-  // False: it is ours, of another size.
+  // A superblock that was never written, or is torn, is written anew, as each slot says its class.
+  // False: the file is ours, but of another size.
   Result<bool> check(const UniqueFd& file, std::uint32_t segment) {
     const std::string name = name_of(segment);
     const auto bytes = buffer_[0];
@@ -164,7 +164,8 @@ Result<Segments> Segments::open(const Folder& folder, const Layout& layout, Segm
   return segments;
 }
 
-// A late write to a file that was cut finds it empty, or another slot's: every load is compared.
+// A late write may hit a file that was cut, or another slot. That is harmless: every load is
+// compared.
 std::uint32_t Segments::resize(const Folder& folder, const Layout& layout, SegmentCount count,
                                bool direct) const {
   Table& table = *table_;
@@ -179,8 +180,7 @@ std::uint32_t Segments::resize(const Folder& folder, const Layout& layout, Segme
     Result<UniqueFd> file = opener.open(table.count);
     if (!file.ok()) break;
     UniqueFd& place = table.files[table.count];
-    // Whoever still has the number of the old file goes on with the new one, and with no other
-    // file.
+    // A caller that still has the old file's number goes on with the new file, and with no other.
     if (!place.valid()) {
       place = std::move(*file);
     } else if (::dup3(file->get(), place.get(), O_CLOEXEC) < 0) {

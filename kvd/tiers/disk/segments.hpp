@@ -27,7 +27,7 @@ struct SegmentCount {
 ///         kvd's (neither is written to); OutOfMemory where there is room for no segment.
 class Segments {
  public:
-  /// What is in the folder, of blocks of this shape.
+  /// The segments in the folder for blocks of this shape.
   struct Found {
     Bytes segment;            ///< the size of each
     std::uint32_t count = 0;  ///< that follow each other from the first on
@@ -35,18 +35,18 @@ class Segments {
   /// None: there is none, or none of this shape.
   static std::optional<Found> find(const Folder& folder, const ClassShape& shape);
 
-  /// As many as wanted, or as leave the floor. Those of ours beyond are removed, those of ours of
-  /// another size made anew. `direct`: O_DIRECT.
+  /// Opens as many segments as wanted, or as leave the floor. Further segments of ours are removed,
+  /// and those of another size are made anew. `direct`: O_DIRECT.
   static Result<Segments> open(const Folder& folder, const Layout& layout, SegmentCount count,
                                bool direct);
-  /// The same while it is in use, where nobody uses the slots beyond: those files are empty then.
-  /// Returns how many there are.
+  /// The same while the folder is in use and nobody uses the slots beyond, whose files are then
+  /// empty. Returns how many segments there are.
   std::uint32_t resize(const Folder& folder, const Layout& layout, SegmentCount count,
                        bool direct) const;
 
   [[nodiscard]] std::uint32_t count() const { return table_->count; }
   [[nodiscard]] int fd(std::uint32_t segment) const { return table_->files[segment].get(); }
-  /// Why there are fewer than wanted; empty: there are as many.
+  /// Why there are fewer than wanted; empty: none is missing.
   [[nodiscard]] const std::string& reason() const { return table_->reason; }
 
  private:

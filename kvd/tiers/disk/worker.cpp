@@ -12,7 +12,8 @@
 namespace kvd::disk {
 namespace {
 
-// How late a request may be found overdue, and how long an idle thread sleeps at most.
+// How late the thread may notice that a request is overdue, and the longest that an idle thread
+// sleeps.
 constexpr int kBusyTickMs = 50, kIdleTickMs = 1000;
 // How long an answer about free space holds.
 constexpr Nanoseconds kSpaceHolds = std::chrono::seconds(1);
@@ -36,7 +37,7 @@ Status Worker::add(Request request, Nanoseconds patience) {
 }
 
 void Worker::poll(std::vector<Completion>& completions) {
-  done_.drain();  // first: what ends from here on signals again
+  done_.drain();  // first: requests that end from here on signal again
   desk_.poll(completions);
 }
 
@@ -106,7 +107,7 @@ void Worker::deliver(std::vector<Completion>& completions) {
 }
 
 // Preallocated segments need no room, but where files are copied on write, or sparse, each store
-// does. A file system that gives no answer will say more when it is written to.
+// does. Where the file system does not answer here, the write itself will tell.
 bool Worker::low_on_space() {
   const TimePoint now = parts_.clock->now();
   if (now >= low_until_) {

@@ -44,12 +44,14 @@ class Worker {
   Desk& desk() { return desk_; }
   [[nodiscard]] const WorkerParts& parts() const { return parts_; }
 
-  /// Ends what has not started, lets the device finish, then writes the checkpoint, if any. Once.
+  /// Ends the requests that have not started, lets the device finish, then writes the checkpoint,
+  /// if any. Called once.
   void close(std::vector<FoundBlock> checkpoint, bool with_checkpoint);
   /// False when that did not happen in time.
   bool wait_ended(Nanoseconds patience);
   [[nodiscard]] Status checkpoint_written();
-  /// Before it is kept for ever: nobody will join its thread, which ends when the device answers.
+  /// Called before it is kept for ever: nobody joins its thread, which ends when the device
+  /// answers.
   void abandon() { thread_.detach(); }
 
  private:

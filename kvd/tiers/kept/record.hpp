@@ -7,7 +7,7 @@
 #include <type_traits>
 
 /// What is in the file of FORMAT.md, as it is in memory: little-endian, without padding. The
-/// numbers of another build or version mean nothing, and are told by Header.
+/// numbers of another build or version mean nothing; Header tells them apart.
 namespace kvd::kept {
 
 using Hash = std::array<std::uint8_t, 32>;

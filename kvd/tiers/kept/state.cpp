@@ -22,7 +22,7 @@ static_assert(std::endian::native == std::endian::little);
 
 namespace {
 
-/// No kvd gets there; one that went on from the last of all numbers would write 0, for none.
+/// No kvd gets this far. After the last of all numbers it would write 0, which means none.
 constexpr std::uint64_t kGenerations = std::uint64_t{1} << 63;
 constexpr std::size_t kFileBytes = kHeaderBytes + std::size_t{kRecords} * sizeof(Record);
 
@@ -45,7 +45,7 @@ std::uint32_t sum_of_record(Record record) {
   return sum_of(record);
 }
 
-/// Later stores are not made before it, nor earlier ones after.
+/// No later store moves before it, and no earlier store moves after it.
 void store(std::uint64_t& word, std::uint64_t value) {
   std::atomic_ref(word).store(value, std::memory_order_seq_cst);
 }
@@ -132,7 +132,8 @@ std::uint32_t State::each(const Visit& visit) {
   const auto used = static_cast<std::uint32_t>(header().used);
   for (std::uint32_t number = 0; number < used; ++number) {
     const Record record = at(number);
-    // A record that was never written: `used` is under no sum, and looking at holes fills them.
+    // Stops at a record that was never written: `used` is under no sum, and reading holes fills
+    // them.
     if (record.generation == 0) {
       store(header().used, number);
       break;

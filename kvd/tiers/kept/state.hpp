@@ -12,17 +12,17 @@
 
 namespace kvd::kept {
 
-/// The file in memory (a memfd) that says what slots hold, for the daemon after this one.
-/// Killed at any instruction, whoever writes it leaves of each record the old, the new, or none:
-/// its state word is zeroed before anything of it changes, and set after all else is there.
+/// The file in memory (a memfd) that says what slots hold, for the daemon after this one. A writer
+/// that is killed at any instruction leaves each record old, new, or ended: its state word is
+/// zeroed before anything else changes, and set after all else is there.
 /// Source: FORMAT.md.
 /// Owner:  one thread at a time. Nobody else may have the descriptor but who keeps it.
 class State {
  public:
   /// Errors: OutOfMemory, Unavailable when out of descriptors.
   [[nodiscard]] static Result<State> create(Bytes slab_bytes);
-  /// What an earlier process wrote. Errors: InvalidArgument for what is not of this format, or is
-  /// of slabs of another size.
+  /// Opens what an earlier process wrote. Errors: InvalidArgument for another format, or for slabs
+  /// of another size.
   [[nodiscard]] static Result<State> open(UniqueFd file, Bytes slab_bytes);
   State(State&& other) noexcept;
   State& operator=(State&&) = delete;
@@ -30,12 +30,12 @@ class State {
 
   /// Every record that is whole: where it is, and what it says.
   using Visit = std::function<void(std::uint32_t at, const Record&)>;
-  /// Ends those that are not whole, and returns how many these were.
+  /// Ends the records that are not whole, and returns their number.
   std::uint32_t each(const Visit& visit);
   /// Writes the record down; `state`, `generation` and `sum` are filled in here. Returns where it
   /// is. Errors: OutOfMemory when all are in use.
   [[nodiscard]] Result<std::uint32_t> write(Record record);
-  /// What is there is wrong from now on.
+  /// Ends the record, as its slot gets other bytes from now on.
   void erase(std::uint32_t at);
   [[nodiscard]] std::uint32_t size() const { return size_; }
   [[nodiscard]] const UniqueFd& file() const { return file_; }
