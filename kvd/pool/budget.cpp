@@ -14,9 +14,9 @@ std::uint32_t Budget::room(DomainId domain) const {
   return room_slabs(quotas_, book_.ledger().held(), domain, book_.capacity());
 }
 
-// A domain's own are those it holds and those its engines were given before. What its guarantee
-// exceeds them by is kept for it among the slabs that no engine knows, so it never waits for memory
-// to be made.
+// A domain's own slabs are the ones it holds and the ones its engines were given before. Where its
+// guarantee exceeds these, the rest is kept for it among the slabs that no engine knows, so it
+// never waits for memory to be made.
 std::uint32_t Budget::fresh_room(DomainId domain) const {
   const DomainSums& all = book_.ledger().total();
   const std::uint32_t fresh =
@@ -99,9 +99,9 @@ SlabSupply Budget::supply_for_region(DomainId domain) const {
   return supply;
 }
 
-// What costs the domain no quota and the owner no mapping comes first, then what its engines know
-// already, so that it spoils as little as possible for others; a dirty slab before a clean one,
-// since clean ones also serve regions and other domains; a change of class last.
+// Slabs that cost the domain no quota and the owner no mapping come first, then slabs that its
+// engines know already, so that it spoils as few as possible for others. A dirty slab comes before
+// a clean one, since clean ones also serve regions and other domains. A change of class comes last.
 Positions Budget::choose_for_class(const SlotRequest& request, std::uint32_t wanted) const {
   if (wanted == 0) return {};
   std::array<Positions, 5> ranks;  // reachable, held, lent, dirty, clean
@@ -140,8 +140,8 @@ Positions Budget::loose_for_class(const Positions& lent, Positions fresh, Domain
   return loose;
 }
 
-// Clean slabs the domain holds already cost no quota and go first, of these the ones kept for a
-// region; then those its engines know already.
+// Clean slabs that the domain holds already cost no quota and go first, those kept for a region
+// ahead of the others. Slabs that its engines know already follow.
 Positions Budget::choose_for_region(DomainId domain, std::uint32_t wanted) const {
   Positions chosen, held, lent, fresh;
   for (std::uint32_t position = book_.begin(); position < book_.end(); ++position) {

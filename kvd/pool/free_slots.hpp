@@ -50,7 +50,7 @@ class FreeSlots {
   [[nodiscard]] std::uint32_t next_free(std::uint32_t from) const;  ///< slots_ if none
   [[nodiscard]] std::uint32_t next_taken(std::uint32_t from) const;
   [[nodiscard]] std::uint32_t start_for(std::uint32_t wanted) const;
-  /// The first free ones from there on that are neighbours, at most so many.
+  /// The first free neighbours from there on, at most this many.
   [[nodiscard]] SlotRun run_at(std::uint32_t from, std::uint32_t most) const;
   void clear(SlotRun run);
   [[nodiscard]] bool any_free(SlotRun run) const;

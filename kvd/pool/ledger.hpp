@@ -12,7 +12,8 @@
 
 namespace kvd::pool {
 
-/// What a tier holds for one domain. The entry of no domain counts the clean slabs nobody holds.
+/// What a tier holds for one domain. The entry for "no domain" counts the clean slabs that nobody
+/// holds.
 struct DomainSums {
   std::array<std::uint32_t, kSlabUses> held{};   ///< slabs it holds, by use
   std::array<std::uint32_t, kSlabUses> loose{};  ///< held by nobody, with its bytes still inside
@@ -50,13 +51,13 @@ class Ledger {
 
   void add(const Slab& slab);
   void remove(const Slab& slab);
-  /// Slots of a slab, already added and not retiring, became free or, negative, were taken: the
-  /// change of its grantable bytes.
+  /// The grantable bytes of a slab changed: slots became free (positive) or were taken (negative).
+  /// The slab was added already and does not retire.
   void change_free(DomainId domain, Bytes delta);
 
   [[nodiscard]] const DomainSums& of(DomainId domain) const;
   [[nodiscard]] const DomainSums& total() const { return total_; }
-  /// Slabs of that use, whoever holds them.
+  /// Slabs in that use, whoever holds them.
   [[nodiscard]] std::uint32_t slabs(SlabUse use) const {
     return total_.held_as(use) + total_.loose_as(use);
   }

@@ -37,19 +37,19 @@ struct SlabCapacity {
 [[nodiscard]] std::uint32_t maximum_slabs(const Quota& quota, SlabCapacity capacity);
 [[nodiscard]] std::uint32_t guaranteed_slabs(const Quota& quota, SlabCapacity capacity);
 
-/// How many slabs the domain can come to hold, whatever the others give back: its maximum, and all
-/// that others are not guaranteed.
+/// The most slabs that the domain can ever hold, if the others give back all they can: bounded by
+/// its maximum, and by what others are guaranteed.
 [[nodiscard]] std::uint32_t most_slabs(const Quotas& quotas, DomainId domain,
                                        SlabCapacity capacity);
 
-/// How many slabs more the domain may take: its maximum, and all that others neither hold nor are
+/// How many more slabs the domain may take: bounded by its maximum, and by what others hold or are
 /// guaranteed.
 [[nodiscard]] std::uint32_t room_slabs(const Quotas& quotas, const HeldSlabs& held, DomainId domain,
                                        SlabCapacity capacity);
 
-/// How many slabs each domain holds beyond what it may have: above its maximum, and of those that
-/// others are guaranteed and lack, a part by what it has borrowed. Quotas that change while memory
-/// is lent make some.
+/// How many slabs each domain holds beyond what it may have: all above its maximum, and, of the
+/// slabs that others are guaranteed and lack, a part by what it has borrowed. Such excess arises
+/// when quotas change while memory is lent.
 [[nodiscard]] HeldSlabs excess_slabs(const Quotas& quotas, const HeldSlabs& held,
                                      SlabCapacity capacity);
 
@@ -63,11 +63,13 @@ using Demands = std::map<DomainId, Demand>;
 /// What holds for as long as domains want more than there is.
 struct Parts {
   Quotas quotas;
-  std::uint32_t slabs = UINT32_MAX;  ///< an equal part; no bound where they want no more than that
+  std::uint32_t slabs =
+      UINT32_MAX;  ///< an equal part; no bound where domains want no more than there is
 };
 
-/// Each domain is guaranteed what it wants, up to an equal part of what the others leave, and what
-/// it keeps or is guaranteed anyway. Where what they keep does not fit, quotas are as they were.
+/// Each domain is guaranteed what it wants, up to an equal part of what the others leave, and at
+/// least what it keeps or is guaranteed anyway. Where what the domains keep does not fit, quotas
+/// stay as they were.
 [[nodiscard]] Parts equal_parts(const Quotas& quotas, const Demands& demands,
                                 SlabCapacity capacity);
 
@@ -75,7 +77,7 @@ struct Parts {
 struct SlabSupply {
   std::uint32_t held = 0;         ///< held by the domain and usable at once
   std::uint32_t loose = 0;        ///< held by nobody and usable at once
-  std::uint32_t held_later = 0;   ///< usable after work that is under way or waiting (scrubbing)
+  std::uint32_t held_later = 0;   ///< usable after work that is under way or waits (scrubbing)
   std::uint32_t loose_later = 0;  ///< the same, held by nobody
   std::uint32_t room = 0;         ///< room_slabs now
   std::uint32_t room_later = 0;   ///< room_slabs when that work is done

@@ -26,7 +26,7 @@ class RegionLeases {
   std::vector<SlabIndex> lease(SlabBook& book, const Lease& lease, const Positions& slabs);
   /// Its slabs become dirty.
   void release(SlabBook& book, RegionId region);
-  /// Its engine may still write it; until it is released.
+  /// Its engine may still write to it, until it is released.
   void quarantine(SlabBook& book, RegionId region);
 
   /// Empty, or what does not add up.

@@ -18,7 +18,7 @@ class Renewals {
  public:
   /// Has as many slabs renewed as the domain lacks of so many besides those it holds.
   void renew(SlabBook& book, const Quotas& quotas, DomainId domain, std::uint32_t wanted);
-  /// The slabs that became due since the last call; nothing of theirs is in use.
+  /// The slabs that became due since the last call. Nothing in them is in use.
   [[nodiscard]] std::vector<SlabIndex> take() { return std::exchange(waiting_, {}); }
 
   /// Empty, or what does not add up.

@@ -37,14 +37,14 @@ class SlotTable {
       visit(run);
     });
   }
-  /// From any of these states, free not among them, into any but filling.
+  /// From any of these states but free, into any state but filling.
   void move(SlotRun run, SlotStates from, SlotState to);
 
   /// Empty, or what does not add up.
   [[nodiscard]] std::string validate() const;
 
  private:
-  /// All of them are in the one state, and come into the other.
+  /// Moves slots that are all in the first state into the second.
   void change(SlotRun run, SlotState from, SlotState to);
 
   std::vector<SlotState> states_;
@@ -55,13 +55,13 @@ class SlotTable {
 /// One physical allocation of the tier and everything the pool knows about it.
 struct Slab {
   SlabUse use = SlabUse::kClean;
-  /// It was unmapped while it was being zeroed: late writes may have come after the zeros.
+  /// It was unmapped while it was being zeroed, so late writes may have come after the zeros.
   bool written_while_scrubbed = false;
   /// Kept for a region of its domain: a class slab that grants no further slot, or an unassigned
   /// one that came of it.
   bool retiring = false;
-  /// Engines of `domain` were given its memory. What an engine was given it may keep, whatever it
-  /// says: to every other domain the slab goes with new memory only.
+  /// Engines of `domain` were given its memory. An engine may keep what it was given, whatever it
+  /// says, so every other domain gets the slab with new memory only.
   bool lent = false;
   ClassId model_class;
   /// The domain that holds it; where none does, the one whose bytes it may still contain or whose
@@ -73,8 +73,8 @@ struct Slab {
   Bytes slack;       ///< what the slab has left over beyond the last slot of its class
   SlotTable slots;   ///< empty unless use is kClass
   std::vector<EngineId> mapped_by;
-  /// It came into its class for this engine, which has yet to map it: nobody takes it away before,
-  /// or two that want it would take it from each other for ever.
+  /// It came into its class for this engine, which has yet to map it. Nobody takes it away before,
+  /// as two that want it would take it from each other for ever.
   EngineId awaited_by;
 
   /// Counts towards its domain: in use or kept for it, or an engine can still reach its bytes.

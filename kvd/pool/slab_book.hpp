@@ -46,7 +46,7 @@ class SlabBook {
   [[nodiscard]] const Ledger& ledger() const { return ledger_; }
   [[nodiscard]] const std::vector<Slab>& slabs() const { return slabs_; }
   [[nodiscard]] const Slab& at(SlabIndex index) const {
-    const std::uint32_t at = index.value - first_;  // of a smaller number: wraps, and is too large
+    const std::uint32_t at = index.value - first_;  // a smaller number wraps, and is too large
     KVD_CHECK(at < slabs_.size(), "no such slab in the tier");
     return slabs_[at];
   }
@@ -66,7 +66,8 @@ class SlabBook {
   /// The domain's slabs of other classes that nothing is in, ascending.
   [[nodiscard]] Positions empty_foreign(ClassId model_class, DomainId domain) const;
 
-  /// Changes a slab that is not divided into slots, or nothing that its slots are listed by.
+  /// Changes a slab that is not divided into slots, or fields that do not decide how its slots are
+  /// listed.
   template <class Change>
   void change(SlabIndex index, Change&& apply) {
     Slab& slab = writable(index);
@@ -80,7 +81,7 @@ class SlabBook {
   void unassign(SlabIndex index);
   void retire(SlabIndex index);
   void unretire(SlabIndex index);
-  /// The slab came into its class for the engine; none: it has had its chance.
+  /// The slab came into its class for the engine. None: the engine has had its chance.
   void await(SlabIndex index, EngineId engine) { writable(index).awaited_by = engine; }
 
   /// free -> filling, at most `wanted` slots of the slab, which are appended to `slots`.

@@ -41,7 +41,7 @@ struct SlotGrant {
   std::vector<SlabIndex> to_map;
 };
 
-/// What an allocation would come to, as long as nothing changes.
+/// The outcome that an allocation would have now.
 enum class Outlook : std::uint8_t {
   kNow,         ///< Ok
   kOnceMapped,  ///< WouldBlock with `to_map`

@@ -13,8 +13,8 @@ namespace {
 constexpr SlotStates kReleasable =
     any_of(SlotState::kFilling, SlotState::kOpen, SlotState::kSealed, SlotState::kDraining);
 
-/// Slabs of the request's class with free slots, fullest first, lowest index first among equals: no
-/// more than hold `wanted` slots.
+/// Slabs of the request's class with free slots, fullest first and lowest index first among equals,
+/// as many as `wanted` slots take.
 struct WithRoom {
   Positions slabs;
   std::uint64_t free = 0;  ///< slots in them
@@ -31,12 +31,12 @@ struct WithRoom {
   }
 };
 
-/// How a request for slots is met. Made without a change of anything.
+/// How a request for slots is met. Making it changes nothing.
 struct Plan {
   ErrorCode code = ErrorCode::kOk;
   Positions reachable;        ///< slabs of the class that the owner maps
   Positions unmapped;         ///< and those it has yet to map
-  Positions joining;          ///< slabs that become of the class
+  Positions joining;          ///< slabs that join the class
   std::uint32_t lacking = 0;  ///< slabs to be renewed for it
 
   [[nodiscard]] bool maps(const SlotRequest& request) const {

@@ -24,7 +24,8 @@ struct SlabView {
   SlabUse use = SlabUse::kClean;
   bool retiring = false;  ///< kept for a region of its domain: see TierPool::retire
   ClassId model_class;
-  DomainId domain;  ///< its holder; of a loose dirty slab, whose bytes it may still contain
+  DomainId
+      domain;  ///< its holder; for a loose dirty slab the domain whose bytes it may still contain
   RegionId region;
   EngineId owner;                                     ///< of a region
   std::uint32_t slots = 0;                            ///< slots the class divides it into
@@ -35,8 +36,8 @@ struct SlabView {
   std::uint32_t engines = 0;                        ///< how many map it
 };
 
-/// Counts for metrics and REST; bytes unless said otherwise. Those of several pools add up. What a
-/// slab has left over beyond the last slot of its class is in none of them.
+/// Counts for metrics and REST, in bytes unless said otherwise. Counts of several pools add up. The
+/// rest of a slab behind the last slot of its class is in none of them.
 struct TierStats {
   Bytes capacity;
   Bytes slab_bytes;
@@ -70,7 +71,7 @@ class TierPool {
     Bytes slab_bytes;
     std::uint32_t slabs = 0;
     SlabIndex first{0};  ///< number of its first slab; the others follow
-    /// Slabs that there was no memory for yet; slab_renewed() says that there is.
+    /// Slabs that have no memory yet; slab_renewed() says when they have.
     std::vector<SlabIndex> missing = {};
   };
 
@@ -87,11 +88,11 @@ class TierPool {
 
   /// Fullest slab of the class first; then an unassigned slab; then an empty slab of another class
   /// of the same domain (it changes class). A slab that changes domain must be clean and unmapped
-  /// by everyone: see set_mapped. A dirty one goes back to the domain that used it last at once: a
-  /// domain trusts itself. Slabs the owner has mapped come before those it would have to map.
+  /// by everyone: see set_mapped. A dirty slab goes back at once to the domain that used it last,
+  /// as a domain trusts itself. Slabs the owner has mapped come before those it would have to map.
   [[nodiscard]] SlotGrant allocate(const SlotRequest& request);
 
-  // Each for one slot, or for many: neighbours change together, and the bookkeeping of a slab is
+  // Each call takes one slot or many. Neighbours change together, and the bookkeeping of a slab is
   // done once for each stretch of its slots.
   void mark_open(Slots slots);   ///< filling -> open
   void seal(Slots slots);        ///< filling | open -> sealed
@@ -124,8 +125,8 @@ class TierPool {
   /// holds it. A slab mapped while it was zeroed is dirty again once nobody maps it. Repeating a
   /// call changes nothing. Only slabs in use may be newly mapped.
   void set_mapped(SlabIndex slab, EngineId engine, bool mapped);
-  /// A slab that came into a class for an engine which has yet to map it changes class for nobody
-  /// until the engine has had its chance to use it.
+  /// A slab that came into a class for an engine that has yet to map it keeps that class until the
+  /// engine has had its chance to use it.
   [[nodiscard]] bool awaited(SlabIndex slab, EngineId engine) const;
   void stop_awaiting(EngineId engine);
   /// Slabs that wait to be zeroed, ascending; the caller copies zeros and reports back.
@@ -133,12 +134,12 @@ class TierPool {
   void slab_scrubbed(SlabIndex slab);                 ///< scrubbing -> clean
 
   /// Empty class slabs go back to unassigned (dirty) so that regions and other domains find them.
-  /// Not those of the domain that asks: it finds its own as they are.
+  /// Slabs of the asking domain stay: it finds its own as they are.
   std::vector<SlabIndex> reclaim_empty_slabs(DomainId asking = {});
   /// Keeps a class slab for a region of its domain: no further slot of it is granted, and with its
   /// last slot free it becomes unassigned (dirty). From then on it is scrubbed like any other, but
-  /// no class and no other domain gets it, or a request that made way would be back at once. Ends
-  /// with the lease of a region, or unretire. Repeating either call changes nothing.
+  /// no class and no other domain gets it: a request that made way would be back at once. Ends with
+  /// the lease of a region, or unretire. Repeating either call changes nothing.
   void retire(SlabIndex index);
   void unretire(SlabIndex index);
   [[nodiscard]] bool retiring(SlabIndex index) const { return book_.at(index).retiring; }
@@ -147,10 +148,10 @@ class TierPool {
   /// Slabs of other classes and the same domain that do not retire, those with the fewest used
   /// slots first; for class pressure.
   [[nodiscard]] std::vector<SlabIndex> foreign_slabs(ClassId model_class, DomainId domain) const;
-  /// Slabs in use that an allocation of the class for the domain could have if nothing were in
-  /// them: of its domain's other classes; and, where quotas let its domain have one slab more for
-  /// it, of other domains. None that retires, waits for its engine, or that engines know. Those
-  /// with the fewest used slots first; for compaction.
+  /// Slabs in use that an allocation of the class for the domain could have if they were empty:
+  /// slabs of the domain's other classes, and slabs of other domains where quotas let the domain
+  /// have one more. It leaves out slabs that retire, wait for their engine, or are known to
+  /// engines. Those with the fewest used slots first; for compaction.
   [[nodiscard]] std::vector<SlabIndex> wanted_if_empty(ClassId model_class, DomainId domain) const;
 
   // ---- new memory (renewals.hpp) ----
@@ -159,9 +160,9 @@ class TierPool {
   // with new memory: an allocation that answers WouldBlock for that has it renewed. What a domain
   // is guaranteed is never taken so: where guarantees share the pool out, slabs keep their domain.
 
-  /// Has the same done ahead of allocations of a domain that would take so many bytes.
+  /// Does the same ahead of allocations of a domain that will take this many bytes.
   void renew_for(DomainId domain, Bytes wanted);
-  /// The slabs to get new memory since the last call; nothing of theirs is in use.
+  /// The slabs that need new memory since the last call. Nothing in them is in use.
   [[nodiscard]] std::vector<SlabIndex> take_renewals();
   void slab_renewed(SlabIndex slab);  ///< renewing, missing -> clean; known to nobody
 
@@ -192,28 +193,27 @@ class TierPool {
 
   Config config_;
   Quotas quotas_;  ///< as set
-  Quotas shared_;  ///< in force: with what domains have a right to while several want more
+  Quotas shared_;  ///< in force, with what domains have a right to while several want more
   SlabBook book_;
   RegionLeases regions_;
   Renewals renewals_;
 };
 
-/// A clean slab that has bytes of an earlier daemon: all its slots, filling, where the domain may
-/// have it. Else none: it is dirty then.
+/// A clean slab has bytes of an earlier daemon. Returns all its slots, in state filling, where the
+/// domain may have it. Otherwise none, and the slab is dirty.
 [[nodiscard]] std::vector<SlotId> adopt(TierPool& pool, SlabIndex slab, ClassId model_class,
                                         DomainId domain);
 
 /// What allocate() would come to. Changes nothing.
 [[nodiscard]] Outlook outlook(const TierPool& pool, const SlotRequest& request);
 
-/// Until the next call each domain has a right to an equal part, up to what it wants, as it has to
-/// what it is guaranteed. Returns the part in slabs, as Parts::slabs. No demands: quotas alone
-/// hold.
+/// Until the next call each domain has a right to an equal part, up to what it wants, as if it were
+/// guaranteed that. Returns the part in slabs, as Parts::slabs. No demands: quotas alone hold.
 std::uint32_t share_out(TierPool& pool, const Demands& demands);
-/// Slabs that domains hold beyond what they may have by now.
+/// The slabs that domains hold beyond what they may have now.
 [[nodiscard]] HeldSlabs excess(const TierPool& pool);
-/// As many slabs of the domain retire, the emptiest first, and no others; those of them that
-/// nothing is in and no engine maps go at once. None: those that retired serve again.
+/// Lets exactly this many slabs of the domain retire, the emptiest first. Empty slabs that no
+/// engine maps go at once. 0: retired slabs serve again.
 void give_back(TierPool& pool, DomainId domain, std::uint32_t excess);
 
 }  // namespace kvd::pool

@@ -71,7 +71,7 @@ void TierPool::set_mapped(SlabIndex index, EngineId engine, bool mapped) {
   book_.change(index, [&](Slab& from) {
     from.mapped_by.erase(found);
     if (!from.mapped_by.empty() || !unassigned(from.use)) return;
-    // Its last engine could write until now, so zeros written before prove nothing.
+    // Its last engine could write until now, so earlier zeros prove nothing.
     if (from.use == SlabUse::kClean) from.use = SlabUse::kDirty;
     from.written_while_scrubbed = from.use == SlabUse::kScrubbing;
   });

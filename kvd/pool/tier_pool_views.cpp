@@ -35,7 +35,8 @@ SlabView view_of(SlabIndex index, const Slab& slab) {
   return view;
 }
 
-/// Class slabs that do not retire and that `wanted` names, those with the fewest used slots first.
+/// Class slabs that do not retire and that `wanted` accepts, those with the fewest used slots
+/// first.
 template <class Wanted>
 std::vector<SlabIndex> emptiest_first(const SlabBook& book, Wanted wanted) {
   std::vector<SlabIndex> found;
@@ -51,7 +52,7 @@ std::vector<SlabIndex> emptiest_first(const SlabBook& book, Wanted wanted) {
 
 }  // namespace
 
-// Slabs are of one size where pools are added up; else the size says that of the last.
+// All slabs have one size where pools are added up. Otherwise the size is that of the last pool.
 TierStats& TierStats::operator+=(const TierStats& other) {
   capacity += other.capacity;
   slab_bytes = other.slab_bytes;

@@ -31,7 +31,7 @@ std::optional<SlotGeneration> read_cleared(const Folder& folder) {
   return SlotGeneration(static_cast<std::uint64_t>(last));
 }
 
-// Unlike blocks, which may be missing after a power cut, what was cleared may not come back by one.
+// A power cut may lose blocks, but it must not bring cleared ones back.
 Status write_cleared(const Folder& folder, SlotGeneration last) {
   const UniqueFd file(::openat(folder.fd(), kNewCleared,
                                O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));

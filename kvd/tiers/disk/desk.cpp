@@ -7,7 +7,7 @@
 namespace kvd::disk {
 namespace {
 
-// Stores have one part in so many of the depth.
+// Stores get the depth divided by this.
 constexpr std::uint32_t kStoreShare = 4;
 
 template <class Groups>
@@ -102,7 +102,7 @@ std::vector<Waiting> Desk::take(const Flights& flights, TimePoint now,
   std::vector<Waiting> taken;
   const std::lock_guard lock(mutex_);
   for (Queue* queue : {&loads_, &stores_, &scans_}) end_waiting(*queue, now, ended);
-  if (flights.landed() >= depth_) return taken;  // what came is not looked at as fast as it comes
+  if (flights.landed() >= depth_) return taken;  // outcomes are verified more slowly than they come
   take_from(loads_, left(depth_, flights.all()), taken);
   const std::uint32_t stores = loads_.empty() ? std::max(depth_ / kStoreShare, 1u) : 1u;
   take_from(stores_, left(stores, flights.stores()), taken);

@@ -33,7 +33,7 @@ class Desk {
   void poll(std::vector<Completion>& completions);
   /// Fills the numbers; the words are the tier's.
   void count(DiskStatus& status);
-  /// Tickets whose memory the device may still touch, as far as is known here.
+  /// Tickets whose memory the device may still touch, as far as the desk knows.
   [[nodiscard]] std::vector<Ticket> held();
   /// Takes no more requests.
   void close();

@@ -36,8 +36,8 @@ struct DiskOptions {
 };
 
 /// Keeps the sealed blocks of one class in files, and never gives out a byte that it has not
-/// verified. It knows slots, not blocks: which block is where is the asker's to remember, and a
-/// wrong memory is a miss like every other fault (Fault). Files: FORMAT.md.
+/// verified. It knows slots, not blocks: the asker remembers which block is where, and where it is
+/// wrong the load is a miss like any other fault (Fault). Files: FORMAT.md.
 ///
 /// Source:  kvd design.
 /// Owner:   one thread opens and closes it; all else is thread-safe. One thread of its own
@@ -70,8 +70,9 @@ class DiskTier {
   Result<SlotGeneration> store(Store store);
   Status scan(Scan scan);
 
-  /// No scan and no index tells of what was stored up to now, at once; nor does one of a later
-  /// life, once keep_cleared() has written it down, which waits for the file system: on any thread.
+  /// From now on no scan and no index tells of what was stored until now. A later kvd does not
+  /// either, once keep_cleared() has written it down. That call waits for the file system; any
+  /// thread may make it.
   void clear() { cleared_ = last_generation_.load(); }
   [[nodiscard]] Status keep_cleared() const;
 
@@ -80,13 +81,14 @@ class DiskTier {
   /// Readable while poll() has something to say.
   [[nodiscard]] int completion_fd() const;
 
-  /// Memory that requests will name: registered with the kernel where that can be. Where not, all
-  /// works as well, and status() says why.
+  /// Memory that requests will name, registered with the kernel where that is possible. Elsewhere
+  /// everything works as well, and status() says why.
   void add_slab(std::span<std::byte> slab);
   /// The slab as it was added, when no request names it any more and before its memory goes.
   void remove_slab(std::span<std::byte> slab);
 
-  /// The index of the last clean stop, once. None: scan all slots. Each block of it may be gone.
+  /// The index of the last clean stop, given once. None: scan all slots. Any block in it may be
+  /// gone.
   [[nodiscard]] std::optional<std::vector<FoundBlock>> take_index();
 
   struct Closed {
@@ -94,17 +96,17 @@ class DiskTier {
     std::vector<Ticket> held;
     Status checkpoint;  ///< of writing the index
   };
-  /// Has files of so many bytes: whole segments of them, at least one, and no more than the
-  /// capacity or the file system's floor let it have. Nobody uses slots beyond, or reads the
-  /// headers meanwhile. Returns how many slots there are. One call at a time, on any thread: it
-  /// waits for the file system.
+  /// Changes the files to this many bytes: whole segments, one at least, and no more than the
+  /// capacity or the file system's floor allow. Nobody uses slots beyond, or reads the headers
+  /// meanwhile. Returns how many slots there are. One call at a time, on any thread: it waits for
+  /// the file system.
   std::uint32_t resize(Bytes bytes);
   /// The size of a segment.
   [[nodiscard]] Bytes grain() const { return layout().segment_bytes(); }
 
   /// Takes no more requests, ends those that have not started (kClosed), waits for those under way,
-  /// writes the index. What is not over within `patience` is left to itself. poll() has the
-  /// completions.
+  /// writes the index. Requests that are not over within `patience` are left to themselves. poll()
+  /// has the completions.
   Closed close(Nanoseconds patience, std::optional<std::vector<FoundBlock>> index);
 
   [[nodiscard]] DiskStatus status() const;

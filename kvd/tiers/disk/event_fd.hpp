@@ -22,7 +22,7 @@ class EventFd {
     return made;
   }
   [[nodiscard]] int get() const { return fd_.get(); }
-  // Both fail only where there is nothing to do: the count is full, or zero.
+  // Both calls fail only where there is nothing to do: the count is full, or zero.
   void signal() const {
     const std::uint64_t one = 1;
     [[maybe_unused]] const auto written = ::write(fd_.get(), &one, sizeof one);
