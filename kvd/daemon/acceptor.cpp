@@ -35,13 +35,14 @@ void Acceptor::accept() {
     if (!connection->has_value()) return;
     const auto uid = (*connection)->uid();
     if (!uid.ok()) continue;  // it is gone already
-    // A turn that hung up on one is over: looking at all that are silent costs time.
+    // A turn ends with the first connection it hangs up on, as looking for silent ones costs time.
     if (!make_room(*uid)) return;
     take(std::move(**connection), *uid);
   }
 }
 
-// If others have filled the table, the latest of theirs makes room, because it has waited least.
+// If other users have filled the table, their latest connection makes room, because it has waited
+// least.
 bool Acceptor::make_room(uid_t uid) {
   const auto crowded = who_is_in_the_way(uid);
   if (!crowded) return true;
@@ -82,12 +83,12 @@ void Acceptor::take(transport::AttachConnection connection, uid_t uid) {
 
 Acceptor::Pending Acceptor::remove(std::uint32_t id) {
   auto node = pending_.extract(id);
-  // Before it is closed, which may happen later and elsewhere.
+  // Forgotten before it is closed, as that may happen later and elsewhere.
   uses_.poller.forget(node.mapped().connection.fd());
   return std::move(node.mapped());
 }
 
-// Out of descriptors the listener stays readable for a connection that cannot be taken: looking at
+// Out of descriptors the listener stays readable for a connection that cannot be taken. To look at
 // it again before the next tick would spin.
 void Acceptor::listen(bool on) {
   listening_ = on;

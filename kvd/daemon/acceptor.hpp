@@ -12,10 +12,10 @@
 
 namespace kvd::daemon {
 
-/// The attach socket, and its connections until all that they have to say is there; SessionMaker
-/// decides then who is let in. What was taken keeps its place until it has spoken or its time is
-/// over: whoever comes beyond the bounds is hung up on, and tries again. Out of descriptors it
-/// stops listening until the next tick, since the socket would be readable all the time.
+/// The attach socket, and its connections until each has said all; SessionMaker then decides who is
+/// let in. A connection that was taken keeps its place until it has spoken or its time is over.
+/// Connections beyond the bounds are hung up on, and try again. Out of descriptors it stops
+/// listening until the next tick, since the socket would be readable all the time.
 /// Source: kvd/DESIGN.md "Out of descriptors"; ipc/PROTOCOL.md section 2.
 /// Owner:  control thread. What it is given must outlive it.
 /// Errors: none after construction; who is not let in is told why.
@@ -37,7 +37,7 @@ class Acceptor {
   /// Nobody connects any more.
   void close() { listener_.reset(); }
 
-  /// Listens anew where engines no longer find it; whether it had to.
+  /// Listens anew where engines no longer find the socket. Returns whether it had to.
   /// Errors: those of UnixListener::restore() and of Poller::watch.
   [[nodiscard]] Result<bool> restore();
 
@@ -62,7 +62,7 @@ class Acceptor {
 
   void listen(bool on);
   void pause(const Error& why);
-  /// Whether there is a place for one more of the uid, or could be made.
+  /// Whether there is a place for one more connection of the uid, or one can be made.
   [[nodiscard]] bool make_room(uid_t uid);
   [[nodiscard]] std::optional<uid_t> who_is_in_the_way(uid_t newcomer) const;
   void take(transport::AttachConnection connection, uid_t uid);

@@ -26,15 +26,16 @@ namespace {
 
 namespace link = admin::link;
 
-/// Milliseconds, but more than 10 s where dozens of threads of others want each CPU. One that ends
-/// is noticed at once.
+/// A start takes milliseconds, but more than 10 s where dozens of other threads want each CPU. A
+/// process that ends is noticed at once.
 constexpr Nanoseconds kStart = std::chrono::seconds(60);
 constexpr Nanoseconds kStartAgain = std::chrono::seconds(10);  ///< then it is tried once more
 constexpr Nanoseconds kShortest = std::chrono::milliseconds(100);
 constexpr Nanoseconds kLongest = std::chrono::seconds(5);
 constexpr Nanoseconds kHealthy = std::chrono::seconds(10);  ///< a life that makes one forget
 
-/// What a program needs to start at all; everything else of kvd's environment stays here.
+/// The variables that a program needs to start at all. The rest of kvd's environment is not passed
+/// on.
 std::vector<char*> small_environment() {
   constexpr std::array<std::string_view, 6> kKept = {
       "PATH=",         "LD_LIBRARY_PATH=", "ASAN_OPTIONS=",
@@ -53,7 +54,7 @@ std::vector<char*> small_environment() {
 
 constexpr std::uint32_t kChangeUser = 1u << CAP_SETUID | 1u << CAP_SETGID;
 
-/// Lets the program that is run next become another user, whoever kvd is.
+/// Lets the program that is run next become another user, whichever user kvd is.
 void pass_on_change_user() {
   __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
   __user_cap_data_struct sets[2]{};

@@ -31,7 +31,7 @@ class AdminChild {
     std::string metrics_address;
     std::uint16_t metrics_port = 0;
   };
-  /// Told of each unwanted end. Called on the child's thread.
+  /// Called for each unwanted end, on the child's thread.
   using Tell = std::function<void(const std::string&)>;
 
   /// Returns when the process listens. Errors: its own (a port that is taken), InvalidArgument for
@@ -51,9 +51,9 @@ class AdminChild {
   void run();
   /// Until the link breaks or the end is wanted.
   void serve();
-  /// Whether the end is wanted; waits for it, at most so long.
+  /// Whether the end is wanted. Waits for it, at most this long.
   [[nodiscard]] bool stopped(Nanoseconds timeout) const;
-  /// Makes sure that the process is gone. "exit status 1", "signal 6".
+  /// Makes sure that the process is gone. Returns how it ended: "exit status 1", "signal 6".
   std::string reap();
 
   const std::string program_;

@@ -17,16 +17,16 @@ class Daemon;
 /// Owner:  one thread, which may wait for the control thread and for the next snapshot's time.
 class AdminDesk {
  public:
-  /// `token` is not empty, and `token_file` is written again where it is gone; empty: there is
-  /// none. The references outlive the desk.
+  /// `token` is not empty. `token_file` is written again where it is gone; empty: there is no file.
+  /// The references outlive the desk.
   AdminDesk(Daemon& daemon, const Clock& clock, std::string token, std::string token_file = "")
       : daemon_(daemon),
         clock_(clock),
         token_(std::move(token)),
         token_file_(std::move(token_file)) {}
 
-  /// Reads one question and answers it. Errors: of the channel, which is then of no use;
-  /// InvalidArgument for what is no question.
+  /// Reads one question and answers it. Errors: those of the channel, which is then of no use;
+  /// InvalidArgument for bytes that are no question.
   [[nodiscard]] Status serve(admin::link::Channel& channel);
 
  private:
@@ -39,7 +39,7 @@ class AdminDesk {
   /// One that is wrong is told.
   [[nodiscard]] bool is_token(const admin::link::Token& sent);
 
-  /// Waits where questions come faster than they may.
+  /// Waits where questions come faster than the bound allows.
   void pace();
 
   Daemon& daemon_;

@@ -12,8 +12,8 @@ namespace kvd::daemon {
 /// when it cannot be written.
 [[nodiscard]] Result<std::string> load_or_make_token(const std::string& path);
 
-/// Writes the token of a running kvd where its file is gone, with its folder or without. Where it
-/// cannot, nothing happens: the next call tries again.
+/// Writes the token of a running kvd where its file is gone, with its folder or without. Where that
+/// fails nothing happens, and the next call tries again.
 void restore_token(const std::string& path, const std::string& token);
 
 }  // namespace kvd::daemon

@@ -21,8 +21,8 @@ Result<Backend> host_backend(const Config& config, std::size_t, const Clock& clo
   kernels::HostConfig host;
   host.link_bandwidth = config.link_bandwidth;
   host.may_take = memory_gate(config.reserve);
-  // An engine can punch holes into what it maps, and take the hugetlb page that fell out: our next
-  // touch is a SIGBUS then. Who shares a domain is trusted not to; strangers are not.
+  // An engine can punch holes into what it maps and take the hugetlb page that fell out. Our next
+  // touch is a SIGBUS then. Engines of one domain are trusted not to do so; strangers are not.
   const bool strangers = config.domains.size() > 1 || config.domains.front().makes_domains();
   if (strangers) host.pages = kernels::PagePreference::kTransparentHuge;
   KVD_ASSIGN_OR_RETURN(auto backend, kernels::HostBackend::create(host, clock));
@@ -82,7 +82,7 @@ std::string copies_fallback(const kernels::DeviceBackend&) { return {}; }
 
 using Open = Result<Backend> (*)(const Config&, std::size_t device, const Clock&);
 
-/// A GPU has several names; nothing may be lent of one twice. Host memory has no identity.
+/// A GPU has several names, and its memory must not be lent twice. Host memory has no identity.
 Status check_another_gpu(const Backends& others, const kernels::DeviceBackend& backend) {
   const auto gpu = backend.identity();
   for (std::size_t i = 0; gpu && i < others.size(); ++i) {

@@ -22,9 +22,9 @@ using Backends = std::vector<std::shared_ptr<kernels::DeviceBackend>>;
 ///         InvalidArgument for a GPU's name that names nothing.
 [[nodiscard]] Result<Backends> open_backends(Config& config, const Clock& clock);
 
-/// What a person asks about the GPU behind it, once its pools stand; none on the host backend. Logs
-/// what about the GPU is not as it should be. `kept`: of its memory that was taken already, by what
-/// the daemon before has left, and is not the context's.
+/// What a person asks about the GPU behind the backend, once its pools are there; none on the host
+/// backend. Logs what is wrong with the GPU. `kept`: how much of its memory the earlier daemon's
+/// slabs took, which does not count as the context's.
 [[nodiscard]] std::optional<admin::GpuInfo> gpu_facts(const kernels::DeviceBackend& backend,
                                                       Bytes kept);
 

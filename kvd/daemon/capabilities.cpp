@@ -20,7 +20,7 @@ Status call(long result, const char* what) {
                                               ": " + std::strerror(errno));
 }
 
-// The bounding set: what a program of root's would get at exec. Only CAP_SETPCAP may change it.
+// The bounding set limits what a program of root gets at exec. Only CAP_SETPCAP may change it.
 Status bound(std::span<const int> kept) {
   for (int capability = 0; ::prctl(PR_CAPBSET_READ, capability) >= 0; ++capability) {
     if (std::find(kept.begin(), kept.end(), capability) != kept.end()) continue;

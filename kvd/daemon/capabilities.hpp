@@ -10,7 +10,7 @@
 
 namespace kvd::daemon {
 
-/// What kvd keeps of the capabilities it was started with; SECURITY.md says why each.
+/// The capabilities that kvd keeps of those it was started with. SECURITY.md says why.
 inline constexpr std::array<int, 5> kKeptCapabilities = {
     CAP_KILL,      ///< to end a silent engine of another user
     CAP_IPC_LOCK,  ///< to pin memory beyond RLIMIT_MEMLOCK (CUDA)

@@ -10,7 +10,7 @@ namespace kvd::daemon {
 namespace {
 
 constexpr int kCommandsATurn = 256;
-/// What commands may take of the loop before copies and sockets get their turn.
+/// How long commands may keep the loop before copies and sockets get their turn.
 constexpr Nanoseconds kCommandTurn = std::chrono::milliseconds(1);
 
 }  // namespace
@@ -31,8 +31,8 @@ bool Commands::take_turn() {
   return waiting();
 }
 
-// ZeroMQ hands over what its peers sent without a look at their domains: one command of each, then
-// nothing more of it is read before that one had its turn.
+// ZeroMQ hands over frames without regard to domains. So one command of each peer is read, and no
+// more before that one has had its turn.
 void Commands::hold() {
   for (int i = 0; i < kCommandsATurn; ++i) {
     const auto incoming = uses_.server.receive();
@@ -64,7 +64,7 @@ Result<Peer*> Commands::identify(const wire::CommandHeader& header,
     return make_error(ErrorCode::kPermissionDenied,
                       "the session key is wrong: use the one from the attach socket");
   }
-  // One session, one transport: only so have its commands one order.
+  // A session has one transport, so that its commands have one order.
   if (peer->ring ? incoming.peer != ring_peer(peer->engine) : is_ring_peer(incoming.peer)) {
     return make_error(ErrorCode::kInvalidArgument,
                       "this session chose another transport for its commands at attach");
@@ -86,7 +86,7 @@ Result<Peer*> Commands::authenticate(const wire::CommandHeader& header,
   return peer;
 }
 
-// One connection a session, so that there are never more of them than sessions.
+// A session has one connection, so that there are never more connections than sessions.
 void Commands::trust(Peer& peer, transport::PeerId connection) {
   if (peer.ring || peer.connection_of_commands == connection) return;
   uses_.server.set_trusted(peer.connection_of_commands, false);

@@ -12,8 +12,9 @@
 
 namespace kvd::daemon {
 
-/// Commands on their way to the Controller: who may say them, and in which order. What came over
-/// ZeroMQ waits for its domain's turn; what came by a ring is taken by Rings and handed in here.
+/// Commands on their way to the Controller: who may give them, and in which order. A command that
+/// came over ZeroMQ waits for its domain's turn; one that came by a ring is taken by Rings and
+/// handed in here.
 /// Source: ipc/PROTOCOL.md section 4 (order of checks); kvd/DESIGN.md "Turns, lines and claims".
 /// Owner:  control thread. What it is given must outlive it.
 /// Errors: none; every command that has a header is answered, and whoever floods is dropped.
@@ -61,7 +62,8 @@ class Commands {
   void answer(transport::PeerId peer, const ReplyHead& head, const Error& error, EngineId engine);
 
   const Uses uses_;
-  /// The server has to be read: its descriptor was readable, or not all had their turn.
+  /// The server has to be read: its descriptor was readable, or some commands have not had their
+  /// turn.
   bool due_ = true;
   std::uint64_t stale_ = 0;
   core::Distribution schedule_seconds_{core::kScheduleBounds};

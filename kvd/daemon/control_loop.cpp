@@ -14,7 +14,7 @@ namespace {
 
 constexpr Nanoseconds kTick = std::chrono::milliseconds(50);
 constexpr Nanoseconds kDrain = std::chrono::milliseconds(500);
-/// Until the next tick at most. A limit of its own would cost a timer for each command.
+/// Waits until the next tick at most. A limit of its own would cost a timer for each command.
 constexpr std::chrono::milliseconds kSleep{-1};
 
 /// Whether sessions find their domain where it was: they know it by its place.
@@ -48,7 +48,7 @@ Status ControlLoop::serve(const std::atomic<bool>& stopping) {
     KVD_TRY(parts.device->health());
     const bool rings = parts.rings.take_turn();
     const bool more = (parts.commands.waiting() && parts.commands.take_turn()) || rings;
-    // What a large end left to do must not wait for the timer: memory comes back by it.
+    // The rest of a large end must not wait for the timer, as it brings memory back.
     const bool behind = parts.events.is_behind();
     if (behind) parts.events.feed(core::Tick{});
     const bool awake = more || behind || !parts.copies.fall_asleep();

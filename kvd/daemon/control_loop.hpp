@@ -38,7 +38,7 @@ class ControlLoop {
   [[nodiscard]] Status serve(const std::atomic<bool>& stopping);
   /// After serve(): lets copies end and ends all sessions.
   void drain();
-  /// The same for a lost device: no copy ends any more and no fence is written.
+  /// After serve() with a lost device: no copy ends any more and no fence is written.
   void end_after_loss(const Error& error);
   /// After both: no worker writes any more, and what is on disk has its index.
   void end_parts();
@@ -59,14 +59,14 @@ class ControlLoop {
   [[nodiscard]] std::string unreachable() const { return sockets_.fault(); }
   [[nodiscard]] const Device& device() const { return *parts_->device; }
 
-  /// What nobody runs on of the prefix cache is free from now on.
-  /// Ends once the disk, if there is one, has it written down.
+  /// Frees all of the prefix cache that no request runs on. Ends once the disk, if there is one,
+  /// has it written down.
   [[nodiscard]] std::shared_future<Status> clear_cache();
   /// Each difference is told. The whole tuning after a change of it, of the quotas or of who is in
   /// service. Errors: those of admin::link::changed() and drains_of().
   [[nodiscard]] Result<core::Tuning> change(
       const admin::link::Change& change, const std::vector<admin::link::Assignment>& assignments);
-  /// New SLOs, quotas and log level; of everything else nothing.
+  /// Takes new SLOs, quotas and log level, and nothing else.
   void reload(const Config& config);
 
  private:
@@ -79,7 +79,7 @@ class ControlLoop {
   void tell_differences(const Config& before, const std::string& by);
   Status change_quotas(const admin::link::Change& change,
                        const std::vector<admin::link::Assignment>& assignments);
-  /// Quotas that the pool has no room for stay as they are, tier by tier.
+  /// Takes new quotas, tier by tier. Where the pool has no room for them the old ones stay.
   void take_quotas(const Config& config);
 
   std::unique_ptr<Parts> parts_;

@@ -8,7 +8,7 @@ namespace kvd::daemon {
 
 namespace {
 
-/// What the ends of copies may take of the loop before commands get their turn.
+/// How long the ends of copies may keep the loop before commands get their turn.
 constexpr Nanoseconds kCopyTurn = std::chrono::milliseconds(1);
 
 }  // namespace
@@ -22,7 +22,7 @@ std::shared_ptr<PageLease> Copies::page_of(EngineId engine) {
 void Copies::start(const core::CopySlots& copy) {
   std::shared_ptr<PageLease> lease = page_of(copy.engine);
   std::atomic<std::uint64_t>* fence = nullptr;
-  // For what is in the background nobody waits, so its failure is nobody's end.
+  // Nobody waits for a background copy, so its failure ends no session.
   if (lease && !copy.background) {
     fence = copy.to_hbm ? &lease->page().fence_h2d() : &lease->page().fence_d2h();
     fences_[copy.ticket] = {copy.engine, std::move(lease)};
@@ -70,7 +70,7 @@ void Copies::take_finished() {
   } while (!ended_.empty() && now < until);
 }
 
-// What is told quickly goes first: fences, zeroed memory.
+// Ends that are told quickly go first: fences, zeroed memory.
 std::pair<DomainId, core::CopyFinished> Copies::next_ended() {
   const auto taken = [&](DomainId domain) {
     return domain ? turns_.taken(domain) : Nanoseconds(-1);

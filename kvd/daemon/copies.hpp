@@ -41,8 +41,8 @@ class Copies {
   void end(const core::EndStream& end) { uses_.movers.end_stream(end.ticket); }
   void move(const core::MoveSlots& move) { uses_.movers.move(move); }
   void scrub(const core::Scrub& scrub) { uses_.movers.scrub(scrub); }
-  /// Tells the Controller of those that have ended, for about a millisecond, first of the domain
-  /// that has taken least of the control thread.
+  /// Tells the Controller of the copies that have ended, for about a millisecond, beginning with
+  /// the domain that has used the least time of the control thread.
   void take_finished();
 
   /// Whether a copy is on its way that somebody waits for, streams aside.
@@ -52,9 +52,10 @@ class Copies {
     return uses_.movers.busy() || uses_.movers.awaits_progress();
   }
   [[nodiscard]] bool awaits_progress() const { return uses_.movers.awaits_progress(); }
-  /// Before the caller sleeps. False: take_finished() first.
+  /// Call before sleeping. False: take_finished() first.
   [[nodiscard]] bool fall_asleep() { return ended_.empty() && uses_.movers.fall_asleep(); }
-  /// What each domain has taken of the control thread, by the ends of its copies and its commands.
+  /// The time of the control thread that each domain has used, for its commands and the ends of its
+  /// copies.
   [[nodiscard]] Turns& turns() { return turns_; }
   [[nodiscard]] mover::MoverCounters counters() const { return uses_.movers.counters(); }
 
@@ -77,8 +78,8 @@ class Copies {
   std::map<Ticket, Fenced> streams_;   ///< the same for streams of layers
   std::map<Ticket, DomainId> ranges_;  ///< copies of regions, and whose
   std::vector<core::CopyFinished> finished_;
-  /// Ends that the Controller is still to be told, by the domain that gets what they free or bring;
-  /// none: it is not said. No empty ones.
+  /// Ends that the Controller has yet to be told, by the domain that gets what they free or bring;
+  /// none: not known. No empty lists.
   std::map<DomainId, std::deque<core::CopyFinished>> ended_;
 };
 

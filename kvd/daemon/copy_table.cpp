@@ -45,8 +45,8 @@ Result<Row> read_row(const std::string& file, const toml::node& node) {
   return row;
 }
 
-/// The largest size of the row with the largest count in each direction, and of these the larger.
-/// Rows with a zero are left out.
+/// For each direction, the size in the row with the largest count; then the larger of the two. Rows
+/// with a zero are left out.
 Bytes largest(const std::vector<Row>& rows, std::int64_t Row::*member) {
   std::map<std::string, const Row*> best;
   for (const Row& row : rows) {

@@ -9,7 +9,7 @@
 
 namespace kvd::daemon {
 
-/// From which sizes on copies are good.
+/// The sizes from which on copies are fast.
 struct CopySizes {
   Bytes good_slot = 256 * kKiB;  ///< slots aim at this: near the link's peak
   Bytes engine_from;             ///< below, SM kernels move slots faster; zero: not known

@@ -60,7 +60,7 @@ class Daemon {
   [[nodiscard]] Result<core::Tuning> change(const admin::link::Change& change,
                                             std::vector<admin::link::Assignment> assignments,
                                             Nanoseconds timeout);
-  /// Empties the prefix cache of what nobody runs on.
+  /// Empties the prefix cache, but for blocks that requests run on.
   [[nodiscard]] Status clear_cache(Nanoseconds timeout);
   /// What the Controller does not know.
   [[nodiscard]] Result<ShellCounters> shell(Nanoseconds timeout);

@@ -26,7 +26,7 @@ std::string environment(const char* name) {
   return value == nullptr ? std::string() : std::string(value);
 }
 
-/// kvd-holder's: the number of a socket that this process has inherited. None: not this process.
+/// The number of kvd-holder's socket, which this process has inherited. None: it has not.
 std::optional<int> inherited_socket() {
   constexpr std::string_view kPrefix = "fd:";
   const std::string place = environment("NOTIFY_SOCKET");
@@ -34,8 +34,8 @@ std::optional<int> inherited_socket() {
   return static_cast<int>(std::strtol(place.c_str() + kPrefix.size(), nullptr, 10));
 }
 
-/// Ends with the holder, which keeps what kvd stores: a program between the two that changed the
-/// user has cleared what the holder asked of the kernel.
+/// kvd ends with the holder, which keeps what kvd stores. A program between the two that changed
+/// the user has cleared what the holder asked of the kernel.
 void end_with(int holder) {
   ::fcntl(holder, F_SETFD, FD_CLOEXEC);
   const timeval patience{2, 0};

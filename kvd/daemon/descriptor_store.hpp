@@ -15,12 +15,12 @@ namespace kvd::daemon {
 
 /// Sends a text, and a descriptor where there is one, to the socket that NOTIFY_SOCKET names: a
 /// path, a name in the abstract namespace ("@..."), or kvd-holder's, which this process has
-/// inherited ("fd:N"). False: there is none, or it does not take it, within two seconds where it
-/// `waits`. Any thread.
+/// inherited ("fd:N"). False: there is no socket, or it does not take the text (within two seconds
+/// where `waits` is set). Any thread may call.
 bool tell_service_manager(std::string_view text, std::optional<int> fd, bool waits);
 
-/// How many descriptors whoever started kvd keeps for it: FDSTORE of the environment, 0 without
-/// that or NOTIFY_SOCKET.
+/// How many descriptors kvd's starter keeps for it: FDSTORE of the environment, or 0 without it or
+/// without NOTIFY_SOCKET.
 [[nodiscard]] std::size_t descriptors_kept();
 
 /// Takes the descriptors that an earlier process stored, by name, and makes them close-on-exec;
@@ -34,7 +34,8 @@ bool tell_service_manager(std::string_view text, std::optional<int> fd, bool wai
 [[nodiscard]] Status keep_descriptor(const std::string& name, int fd);
 /// All that are kept under the name are closed.
 void drop_kept_descriptor(const std::string& name);
-/// Until all that was said before has been done, two seconds at most: what was dropped is closed.
+/// Waits until all that was said before has been done and dropped descriptors are closed, two
+/// seconds at most.
 /// Source: sd_notify_barrier(3).
 void wait_for_descriptor_store();
 

@@ -22,7 +22,8 @@ std::string page_kind(const mover::SlabStore& slabs, Tier tier) {
   return name(most);
 }
 
-/// Pools that can never be: those of host memory must fit the machine, those of a GPU the GPU.
+/// Refuses pools that can never fit: pools of host memory must fit the machine, pools of a GPU the
+/// GPU.
 Status check_pools(const Config& config, const Backends& backends) {
   const bool host = config.backend == BackendChoice::kHost;
   KVD_ASSIGN_OR_RETURN(const MemoryRoom room, memory_room(config.reserve));
@@ -46,7 +47,7 @@ Result<std::unique_ptr<Device>> Device::open(const Config& config, Backends back
   std::unique_ptr<Device> device(new Device());
   device->backends_ = std::move(backends);
   KVD_TRY(device->take_copy_table(config.copy_table));
-  // Automatic slabs are larger on CUDA, and guarantees count in whole ones.
+  // Automatic slabs are larger on CUDA, and guarantees count in whole slabs.
   const std::vector<std::string> found = faults(config);
   if (!found.empty()) return make_error(ErrorCode::kInvalidArgument, found.front());
   std::vector<Bytes> there;
@@ -58,7 +59,7 @@ Result<std::unique_ptr<Device>> Device::open(const Config& config, Backends back
 
 Device::~Device() {
   slabs_.reset();
-  // DRAM is the first one's, and others may still copy from it.
+  // DRAM belongs to the first backend, and others may still copy from it.
   while (!backends_.empty()) backends_.pop_back();
 }
 

@@ -26,8 +26,8 @@ namespace kvd::daemon {
 /// Owner:  control thread; gpu(), copy_sizes(), page_kinds() and kind() never change.
 class Device {
  public:
-  /// `backends`: as open_backends() has opened them for the configuration.
-  /// As many slabs have memory as there is room for; the others are the renewer's.
+  /// `backends`: as open_backends() has opened them for the configuration. Slabs have memory as far
+  /// as there is room; the renewer makes the others.
   /// Errors: those of read_copy_table(), check_memory() and SlabStore::create; InvalidArgument for
   ///         guarantees that do not fit the slabs of the backend; WouldBlock where there is room
   ///         for no slab yet.

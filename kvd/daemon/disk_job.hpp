@@ -12,7 +12,8 @@
 
 namespace kvd::daemon {
 
-/// Work that waits for a file system, on a thread that may outlive all else: a disk may hang.
+/// Work that waits for a file system, on a thread that may outlive everything else, as a disk may
+/// hang.
 /// Owner: control thread.
 class DiskJob {
  public:
@@ -38,7 +39,8 @@ class DiskJob {
     thread_.join();
     if (then_) std::exchange(then_, nullptr)();
   }
-  /// Nobody wants to know the end any more. False: it is still at work, and is left to itself.
+  /// The caller does not need the end any more. False: the job is still at work, and is left to
+  /// itself.
   bool give_up(Nanoseconds patience) {
     std::unique_lock lock(mutex_);
     given_up_ = true;

@@ -19,7 +19,7 @@ namespace kvd::daemon {
 
 namespace {
 
-/// Domains whose secrets are kept at hand; users come and go.
+/// How many domains' secrets are kept at hand, as users come and go.
 constexpr std::size_t kMostKept = 1024;
 constexpr const char* kSecret = "secret";
 
@@ -37,7 +37,7 @@ Error no_secret(const std::string& path) {
                     path + " is not kvd's: remove the folder, and what it caches is forgotten");
 }
 
-/// What others may write, they may replace: the secret, the folders of models.
+/// Others could replace what they may write: the secret, the folders of models.
 Result<UniqueFd> open_folder(const std::string& path) {
   if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) return unavailable(path, errno);
   UniqueFd folder(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
@@ -51,8 +51,8 @@ Result<UniqueFd> open_folder(const std::string& path) {
                         "set disk.path to another folder");
 }
 
-/// Written under another name first: a kvd that starts at the same moment sees all of it or
-/// nothing, and one that is killed meanwhile leaves no half of it.
+/// The file is written under another name first. A kvd that starts at the same moment sees all of
+/// it or nothing, and one that is killed meanwhile leaves no half file.
 Status make_secret(const UniqueFd& folder, const std::string& path) {
   if (::faccessat(folder.get(), kSecret, F_OK, AT_SYMLINK_NOFOLLOW) == 0) return {};
   Digest secret;

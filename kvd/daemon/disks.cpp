@@ -19,16 +19,16 @@ namespace {
 constexpr Nanoseconds kScanTime = std::chrono::seconds(10);
 constexpr Nanoseconds kCloseTime = std::chrono::seconds(1);
 constexpr Nanoseconds kRunningCloseTime = std::chrono::seconds(10);
-/// At the end, for writes and whatever is being opened.
+/// How long the end waits for writes and for files that are being opened.
 constexpr Nanoseconds kWritePatience = std::chrono::milliseconds(200);
 constexpr Nanoseconds kFirstPause = std::chrono::seconds(1);
 constexpr Nanoseconds kLongestPause = std::chrono::seconds(60);
-/// Files grow and give way by this part of disk.size.
+/// Files grow and shrink by this part of disk.size.
 constexpr std::int64_t kParts = 64;
 constexpr std::uint64_t kScans = std::uint64_t{1} << 63;  ///< tickets that are no Controller's
 constexpr core::DiskId kClears(std::uint32_t{1} << 31);   ///< a job that is of no class
 
-/// All that a folder's blocks have in common, as the format wants it.
+/// What all blocks of a folder have in common, as the format wants it.
 disk::ClassShape shape_of(const core::DiskShape& shape) {
   std::vector<std::uint8_t> text(shape.fingerprint.digest.bytes.begin(),
                                  shape.fingerprint.digest.bytes.end());
@@ -168,7 +168,7 @@ void Disks::open(const core::OpenDisk& order) {
   disk::DiskOptions options;
   options.shape = shape_of(order.shape);
   const std::string name = folder_name(options.shape.fingerprint);
-  // The number may have been that of a class that was forgotten.
+  // The number may have belonged to a class that was forgotten.
   if (std::exchange(names_[order.disk], name) != name) said_.erase(order.disk);
   if (!order.make && !folders_->has(name)) {
     return uses_.events.feed(core::DiskOpened{order.disk, 0, core::DiskOpened::Lack::kMade});
@@ -369,7 +369,7 @@ void Disks::keep_cleared() {
         });
 }
 
-// What was opened meanwhile has its turn before anybody is told.
+// Folders that were opened meanwhile have their turn before anybody is told.
 void Disks::kept(const Status& status, std::uint32_t clears) {
   if (status.ok()) {
     kept_ = clears;

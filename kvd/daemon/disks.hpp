@@ -59,17 +59,17 @@ class Disks {
   void close(const core::CloseDisk& order);
   void write(const core::WriteDisk& order);
   void read(const core::ReadDisk& order);
-  /// Nothing that is on the disk now is found there again, by this kvd or a later one. Ends once
-  /// the disk has it written down; in this process it is so at once. What another process has open
-  /// stays. Errors: those of the file system.
+  /// Forgets all that is on the disk now, for this kvd and later ones. It holds in this process at
+  /// once, and ends once the disk has it written down. Folders that another process has open stay.
+  /// Errors: those of the file system.
   [[nodiscard]] std::shared_future<Status> clear();
   /// A tier has something to say.
   void take_finished(core::DiskId disk);
   void on_tick();
   /// Names the folders, and adds those that nobody has open.
   void describe(std::vector<core::DiskModel>& models) const;
-  /// Waits a short while for writes under way and begins no others. The checkpoint knows of them
-  /// then.
+  /// Waits a short while for writes under way and begins no others, so that the checkpoint has
+  /// them.
   void let_writes_end();
   /// Ends them all, within about a second, and writes checkpoints. False: a device may still touch
   /// DRAM, which must stay until the process ends.
@@ -96,7 +96,7 @@ class Disks {
   void opened(core::DiskId id, const std::string& folder, const Opened& tier, std::uint32_t kept,
               Index index);
   [[nodiscard]] bool is_opening() const;
-  /// All folders are to have it written down. One job at a time does so, while none is opened.
+  /// Has all folders write down what was cleared. One job at a time does so, while none is opened.
   std::shared_future<Status> want_kept();
   void keep_cleared();
   void kept(const Status& status, std::uint32_t clears);

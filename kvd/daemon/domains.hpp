@@ -17,13 +17,13 @@
 
 namespace kvd::daemon {
 
-/// Users that have a domain of their own at a time.
+/// The most users that have a domain of their own at a time.
 constexpr std::size_t kMaxUserDomains = 64;
 
-/// Which domain a peer is of: one of the configuration, whose number is its place there from 1, or
-/// one of its user's own where the configuration says `per_user`, or of the group that it runs with
-/// where it says `per_group`. Those are made when the first engine comes; the number of one that
-/// was forgotten is not used again. Source: kvd/DESIGN.md "Domains and quotas". Owner:  control
+/// Which domain a peer belongs to: one of the configuration, whose number is its place there from
+/// 1; or its user's own where the configuration says `per_user`; or its group's where it says
+/// `per_group`. Domains of users and groups are made when the first engine comes. The number of a
+/// forgotten one is not used again. Source: kvd/DESIGN.md "Domains and quotas". Owner: control
 /// thread.
 class Domains {
  public:
@@ -40,7 +40,7 @@ class Domains {
       : last_(static_cast<std::uint32_t>(configured.size())) {}
 
   /// Errors: PermissionDenied for a user of no domain; QuotaExceeded where kMaxUserDomains users
-  ///         have engines. Of users that have none the one that came first makes way.
+  ///         have engines. A user without engines makes way, the one that came first.
   [[nodiscard]] Result<Entry> enter(const std::vector<DomainConfig>& configured, uid_t uid,
                                     gid_t gid, const InUse& in_use);
   /// Whether the group that a peer runs with stands for a user.
@@ -55,13 +55,13 @@ class Domains {
   };
   /// None: nobody of it was there, or it was forgotten.
   [[nodiscard]] std::optional<Origin> origin(DomainId domain) const;
-  /// Quotas of all domains, and of every place in the configuration: what does not fit shows at
-  /// once.
+  /// Quotas of all domains and of every place in the configuration, so that what does not fit shows
+  /// at once.
   [[nodiscard]] core::Requota quotas(const std::vector<DomainConfig>& configured) const;
   /// The domains that come of the place in the configuration.
   [[nodiscard]] std::vector<DomainId> of_place(std::size_t place) const;
-  /// Domains that share the seats for engines: where users have domains of their own one that has
-  /// yet to come is among them.
+  /// How many domains share the seats for engines. Where users have domains of their own, one that
+  /// has yet to come counts, too.
   [[nodiscard]] std::size_t count(const std::vector<DomainConfig>& configured,
                                   const InUse& in_use) const;
 

@@ -61,11 +61,11 @@ void Effects::carry_out(const core::SetTicket& ticket) {
 }
 
 void Effects::carry_out(const core::SolvePlacement& problem) {
-  // None while the daemon ends: no plan is needed any more.
+  // There is none while the daemon ends, when no plan is needed any more.
   if (uses_.workers.solver) uses_.workers.solver->solve(problem);
 }
 
-// None while the daemon ends: what was asked of them is not answered any more.
+// There is none while the daemon ends, when questions to them are not answered any more.
 void Effects::carry_out(const core::OpenDisk& order) {
   if (uses_.disks) uses_.disks->open(order);
 }

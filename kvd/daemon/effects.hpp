@@ -16,7 +16,7 @@
 
 namespace kvd::daemon {
 
-/// What the Controller decides, done: each effect goes to the part that carries it out. Decides
+/// Carries out what the Controller decides: each effect goes to the part that does it. Decides
 /// nothing.
 /// Source: kvd/DESIGN.md "A functional core in a thin shell".
 /// Owner:  control thread. What it is given must outlive it.

@@ -12,8 +12,8 @@
 namespace kvd::daemon {
 
 /// The way of events to the Controller and of its effects to whoever carries them out. Carrying out
-/// an effect can bring about an event (a peer turns out to be gone). That one waits its turn:
-/// effects are carried out in the order they were decided in, copies above all.
+/// an effect can bring about an event (a peer turns out to be gone). That event waits its turn,
+/// because effects, copies above all, are carried out in the order in which they were decided.
 /// Owner: control thread. The clock must outlive it.
 class EventFeed {
  public:

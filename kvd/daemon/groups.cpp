@@ -61,7 +61,7 @@ Result<core::AttachGrant> Groups::enter(const wire::JoinGroup& join, const core:
   group.attached[join.rank] = true;
   group.devices[join.rank] = attach.devices.first();
   group.streams_layers = group.streams_layers && attach.streams_layers;
-  // Before it nothing is served that would need to know.
+  // Nothing that needs all ranks is served before the last one has come.
   if (group.complete()) {
     events_.feed(
         core::RanksPlaced{group.grant.engine, core::Devices(group.devices), group.streams_layers});
@@ -94,7 +94,7 @@ void Groups::add_missing(DomainId domain, SessionCounts& all, SessionCounts& of_
   }
 }
 
-// Slabs go to those who are there, so nothing that may need one begins before all are.
+// Slabs go to the ranks that are there, so nothing that may need a slab begins before all are.
 Status Groups::check(const Peer& peer, const decltype(core::Command::body)& body) {
   if (!peer.group) return {};
   const Group& group = groups_.at(peer.group);

@@ -14,8 +14,8 @@
 namespace kvd::daemon {
 
 /// Tensor-parallel groups: what makes several processes one engine to the Controller. What all
-/// ranks have to say counts once the last one has said it. Ends no group by itself (SessionEnds
-/// does).
+/// ranks have to say counts once the last one has said it. SessionEnds, and not this part, ends
+/// groups.
 /// Source: kvd/DESIGN.md "Ranks".
 /// Owner:  control thread. What it is given must outlive it; of the backends it keeps no hold.
 class Groups {
@@ -31,8 +31,8 @@ class Groups {
   [[nodiscard]] std::uint32_t ranks(EngineId engine);
   [[nodiscard]] std::map<EngineId, Group>& all() { return groups_; }
 
-  /// The grant of the rank, in the group it names or, the first to come, makes. `attach` has the
-  /// rank's own device.
+  /// The grant of the rank, in the group that it names. The first rank makes the group. `attach`
+  /// has the rank's own device.
   /// Errors: InvalidArgument for a rank that is there or attaches unlike the others; those of
   ///         EventFeed::attach and PageLease::make.
   [[nodiscard]] Result<core::AttachGrant> enter(const wire::JoinGroup& join,
@@ -42,8 +42,8 @@ class Groups {
   /// The last rank is gone.
   void remove(EngineId engine) { groups_.erase(engine); }
 
-  /// Seats that a rank needs which names the group: none while one is kept for it, those of all
-  /// ranks when it is the first. One that comes late takes its own, if there is one.
+  /// The seats that a rank of the group needs: none while one is kept for it, those of all ranks
+  /// when it is the first. A late rank takes a seat of its own, if there is one.
   [[nodiscard]] std::size_t seats(const wire::JoinGroup& join, DomainId domain, uid_t uid);
   /// Counts the seats that are kept for ranks yet to come as taken.
   void add_missing(DomainId domain, SessionCounts& all, SessionCounts& of_domain) const;

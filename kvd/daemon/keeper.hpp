@@ -15,9 +15,9 @@
 
 namespace kvd::daemon {
 
-/// Writes down what slots hold, on a thread of its own: it reads every byte for its sum,
-/// 100 us for a block of 2 MiB; from HBM of a GPU, which crosses the link, a little more. That a
-/// slot is to hold something else it writes down at once.
+/// Writes down what slots hold, on a thread of its own, as it reads every byte for the sum: 100 us
+/// for a block of 2 MiB, and a little more from HBM of a GPU, which crosses the link. It writes
+/// down at once that a slot is about to hold something else.
 /// Source: kvd/DESIGN.md "Blocks that outlive kvd".
 /// Owner:  control thread. What it is given must outlive it.
 /// Errors: none; what cannot be written down ends with this daemon.
@@ -26,7 +26,7 @@ class Keeper {
   /// `kept` is called on the keeper's thread; must not block.
   Keeper(KeptMemory& memory, const mover::SlabStore& slabs, const Domains& domains,
          std::function<void(Ticket)> kept);
-  /// What waits is not written down any more.
+  /// Drops the rows that wait: they are not written down any more.
   ~Keeper();
   Keeper(const Keeper&) = delete;
   Keeper& operator=(const Keeper&) = delete;

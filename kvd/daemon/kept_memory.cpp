@@ -45,14 +45,14 @@ std::optional<KeptMemory::Slab> slab_of(const std::string& name) {
   return std::nullopt;
 }
 
-/// Its memory is the machine's again at once, whoever still keeps it. Not for HBM: engines of
-/// before may go on computing there, as long as they map it.
+/// Gives the memory back to the machine at once, whoever still keeps it. Not for HBM: engines of
+/// the earlier kvd may go on computing there while they map it.
 void empty(int memory) {
   constexpr off_t kAll = off_t{1} << 62;
   (void)::fallocate(memory, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, kAll);
 }
 
-/// Nobody keeps it any more: it ends with whoever still maps it.
+/// Nobody keeps the memory any more. It ends with the last process that maps it.
 void let_go(const std::string& name, const UniqueFd& memory) {
   const auto slab = slab_of(name);
   if (!slab || slab->first != Tier::kHbm) empty(memory.get());
@@ -105,7 +105,7 @@ core::KeptBlocks blocks_of(const kept::Record& r, DomainId domain) {
   return blocks;
 }
 
-/// Layer groups of a row, at most: more make no sense, and are not made room for.
+/// The most layer groups of a row. A record that says more is wrong, and gets no room.
 constexpr std::uint32_t kMostGroups = 1u << 16;
 
 }  // namespace
@@ -138,7 +138,7 @@ KeptMemory KeptMemory::take(const Config& config, bool reopens, KeptDescriptors 
   return memory;
 }
 
-// One descriptor is for what is written down. DRAM comes first: it has most of what is cached.
+// One descriptor is for the file of records. DRAM comes first, as it has most of what is cached.
 bool KeptMemory::choose_slabs(const Config& config) {
   const std::size_t room = descriptors_kept();
   if (room == 0) return false;
@@ -178,7 +178,7 @@ void KeptMemory::let_go_unused() {
   });
 }
 
-// Without it nobody knows what the slabs hold: their memory is used again, zeroed.
+// Without the file nobody knows what the slabs hold, so their memory is zeroed and used again.
 void KeptMemory::open_state(KeptDescriptors& kept) {
   if (auto file = kept.extract(kStateName); !file.empty()) {
     auto state = kept::State::open(std::move(file.mapped()), slab_bytes_);
@@ -273,14 +273,15 @@ std::optional<kernels::Slab> KeptMemory::reopen(kernels::DeviceBackend& backend,
   return std::nullopt;
 }
 
-// Killed here, this daemon leaves the old slab, the new one, or none. What is not there is a miss.
+// A daemon that is killed here leaves the old slab, the new one, or none. A missing slab is a miss.
 Result<kernels::Slab> KeptMemory::copy(kernels::DeviceBackend& backend, Slab slab,
                                        const UniqueFd& old) {
   Result<kernels::Slab> memory = backend.copy_slab(slab_bytes_, old, used_.at(slab));
   const auto is_short = [&] {
     return !memory.ok() && memory.error().code == ErrorCode::kOutOfMemory;
   };
-  // One makes room for all before it. Engines of before may still map that one, and then all.
+  // One slab makes room for all before it. If engines of the earlier kvd still map it, all have to
+  // go.
   if (is_short() && let_go_last(slab)) {
     wait_for_descriptor_store();
     memory = backend.copy_slab(slab_bytes_, old, used_.at(slab));

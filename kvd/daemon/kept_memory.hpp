@@ -22,11 +22,11 @@ namespace kvd::daemon {
 
 using KeptDescriptors = std::map<std::string, UniqueFd>;
 
-/// Memory that outlives kvd, and what is written down of it: takes over what the daemon before had
-/// whoever starts kvd keep, as far as it fits this configuration, and has this one's kept. DRAM is
-/// taken over as it is. HBM engines of before may still map, read and write: its bytes are copied
-/// to new memory, and the old is let go as it is. On a GPU that takes descriptors that keep the
-/// driver's memory alive, and it has never run there.
+/// Memory that outlives kvd, and the records of what it holds. Takes over what the earlier daemon
+/// left with kvd's starter, as far as it fits this configuration, and has this daemon's memory
+/// kept. DRAM is taken over as it is. Engines of the earlier kvd may still map, read and write HBM,
+/// so its bytes are copied to new memory, and the old is let go as it is. On a GPU that takes
+/// descriptors that keep the driver's memory alive, and it has never run there.
 ///
 /// In order: take(); reopen() of each slab; rows(); keep().
 ///
@@ -52,11 +52,11 @@ class KeptMemory {
   [[nodiscard]] Bytes bytes(Tier tier) const;
   /// Bytes of slabs of HBM on the device.
   [[nodiscard]] Bytes bytes(DeviceId device) const;
-  /// Memory with the bytes of the slab of before where rows are in it, else zeroed; none: there is
-  /// none. Takes a slab's bytes more for a moment where it is HBM; where there is no room for that,
-  /// the device's last slab of before makes it, and if that is not enough, all of them go.
+  /// Memory for the slab, with the earlier slab's bytes where rows are in it, else zeroed; none:
+  /// there is none. HBM takes one slab more for a moment. Where there is no room for that, the
+  /// device's last earlier slab goes, and if that is not enough, all of them go.
   [[nodiscard]] std::optional<kernels::Slab> reopen(kernels::DeviceBackend& backend, Slab slab);
-  /// The rows whose bytes are what was written down: every byte is looked at.
+  /// The rows whose bytes match their records. Every byte is compared.
   [[nodiscard]] core::AdoptRows rows(const mover::SlabStore& slabs);
   /// Has what is new kept. False: nobody keeps it, and on() is false from now on.
   bool keep(const mover::SlabStore& slabs);
@@ -82,12 +82,12 @@ class KeptMemory {
   void switch_off(const std::string& why);
   void read(const Config& config, Domains& domains);
   [[nodiscard]] Fault fault_of(const Row& row) const;
-  /// HBM of before that no row is in is not kept any more.
+  /// Stops keeping earlier HBM without rows.
   void let_go_unused();
   [[nodiscard]] Result<kernels::Slab> copy(kernels::DeviceBackend& backend, Slab slab,
                                            const UniqueFd& old);
-  /// Lets go of the device's last slab of before, if that does not come before this one. False:
-  /// there is none.
+  /// Lets go of the device's last earlier slab, unless it comes before this one. False: there is
+  /// none.
   bool let_go_last(Slab slab);
   /// Errors: those of SlabStore::read().
   [[nodiscard]] static Result<bool> is_as_written(const Row& row, const mover::SlabStore& slabs);

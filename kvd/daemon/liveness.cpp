@@ -68,7 +68,7 @@ std::optional<std::uint32_t> Liveness::arm(Watched& watched, bool& died) {
   const shm::KeeperWord::View view = watched.page->keeper().arm();
   died = view.owner_died();
   if (died || !view.held()) return std::nullopt;
-  // An honest word changes once. One that changes all the time would keep this thread busy.
+  // An honest word changes once. A word that changes all the time would keep this thread busy.
   if (watched.last != 0 && view.value != watched.last) ++watched.changes;
   if (watched.changes > kMaxChanges) return std::nullopt;
   watched.last = view.value;

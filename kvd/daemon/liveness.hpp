@@ -14,8 +14,9 @@
 namespace kvd::daemon {
 
 /// Watches the keeper words of all sessions and tells of a death within microseconds, whatever the
-/// size of what the dead process had mapped; its pidfd would say so only after the address space
-/// is torn down (safety rule 8). A hint to stop scheduling: the word is the peer's to forge.
+/// size of what the dead process had mapped; its pidfd would say so only after the address space is
+/// torn down (safety rule 8). It is a hint to stop scheduling and no proof, as the peer can forge
+/// the word.
 /// Source: kvd/DESIGN.md "Safety rules", rule 8.
 /// Owner:  watch and forget are thread-safe; `died` is called on the watching thread.
 class Liveness {

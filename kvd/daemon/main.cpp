@@ -32,9 +32,9 @@ extern char** environ;
 namespace kvd::daemon {
 namespace {
 
-/// Exit status: 1 could not start, 2 wrong configuration, and these, which ask for a restart: of a
-/// process that can have the device again, and of one that can start later. kvd-holder and the unit
-/// start the latter again without end. Source: sysexits.h, EX_TEMPFAIL.
+/// Exit status: 1 could not start, 2 wrong configuration. Two more ask for a restart: one because
+/// only a new process can have the device again, one because a later start can succeed. kvd-holder
+/// and the unit start the latter again without end. Source: sysexits.h, EX_TEMPFAIL.
 constexpr int kDeviceLost = 3;
 constexpr int kNotYet = 75;
 /// The end of the process waits this long for its log: longer than a log that is read needs.

@@ -63,7 +63,8 @@ struct GroupFiles {
   std::string cache;  ///< line of memory.stat
 };
 
-// Beyond memory.high nothing is refused: the kernel makes who takes more wait, and kvd would stand.
+// Beyond memory.high nothing is refused. The kernel makes a process that takes more wait, and kvd
+// would stand still.
 const GroupFiles kVersion2 = {
     "/sys/fs/cgroup", {"memory.max", "memory.high"}, "memory.current", "inactive_file"};
 const GroupFiles kVersion1 = {"/sys/fs/cgroup/memory",

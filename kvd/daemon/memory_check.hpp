@@ -8,8 +8,8 @@
 
 namespace kvd::daemon {
 
-/// What the machine and the control groups of this process have for it: the least of MemTotal and,
-/// over the group and all its ancestors, memory.max and memory.high; and of it what nobody uses.
+/// The memory that this process may use: the least of MemTotal and, over its control group and all
+/// ancestors, memory.max and memory.high; and how much of it is free.
 struct MemoryRoom {
   struct Limit {
     Bytes bytes;

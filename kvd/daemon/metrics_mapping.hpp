@@ -9,9 +9,9 @@
 
 namespace kvd::daemon {
 
-/// Says the controller's state, the shell's and the daemon's description in samples of the metrics
-/// catalogue. Pure. An engine appears as "name-id", so that two engines of one name stay apart;
-/// characters of its name outside printable ASCII become '?'.
+/// Turns the controller's state, the shell's and the daemon's description into samples of the
+/// metrics catalogue. Pure. An engine appears as "name-id", so that two engines of one name stay
+/// apart; characters of its name outside printable ASCII become '?'.
 void collect(const core::ControllerStatus& status, const ShellCounters& shell,
              const admin::DaemonInfo& info, std::vector<metrics::Sample>& out);
 

@@ -8,11 +8,12 @@
 namespace kvd::daemon {
 namespace {
 
-/// kvd's threads and tables of no pool, its sockets in the kernel, and kvd-admin.
+/// Memory for kvd's threads, for tables that belong to no pool, for its sockets in the kernel, and
+/// for kvd-admin.
 constexpr Bytes kOwn = kMiB * 192;
-/// The part of that which kvd itself comes to take.
+/// The part of it that kvd itself uses in the end.
 constexpr Bytes kOwnLater = kMiB * 96;
-/// What the CUDA driver takes of the host for a context, several times over.
+/// Several times the host memory that the CUDA driver takes for a context.
 constexpr Bytes kDriver = kGiB * 2;
 /// Measured in a control group, for a GiB of 4 KiB pages: 2.0 MiB of page tables, and 2.2 MiB of
 /// the kernel's index of the pages of a file.

@@ -6,19 +6,19 @@
 #include "ipc/vocabulary/units.hpp"
 #include "kvd/daemon/config.hpp"
 
-/// What kvd needs of the machine with a configuration. One account for all who ask: the unit that
-/// is printed, the check of a configuration, the start, each slab that is made.
+/// What kvd needs of the machine with a configuration. One account serves all: the unit that is
+/// printed, the check of a configuration, the start, and each slab that is made.
 namespace kvd::daemon {
 
 /// Pools that are memory of the host.
 [[nodiscard]] Bytes host_pools(const Config& config);
-/// What the kernel takes for host memory of so many bytes in its smallest pages.
+/// What the kernel takes beside this many bytes of host memory in its smallest pages.
 [[nodiscard]] Bytes page_overhead(Bytes memory);
 /// What kvd, kvd-admin and the driver take beside the pools, and what engines can make kvd keep.
 [[nodiscard]] Bytes memory_beside(const Config& config);
 /// Both.
 [[nodiscard]] Bytes memory_at_most(const Config& config);
-/// What no slab may take, since kvd will need it: `held` is what it has taken of that.
+/// What no slab may take, since kvd will need it. `held`: how much of it kvd has taken already.
 [[nodiscard]] Bytes kept_free(Bytes held);
 
 /// Descriptors that kvd has open once all engines are attached, and a reserve.

@@ -37,7 +37,7 @@ Result<std::unique_ptr<core::Controller>> make_controller(const Config& config,
   core.dram_quotas = quotas.dram;
   core.tuning = config.tuning;
   core.index.eviction = config.disk.eviction;
-  // Nobody outside can choose digests that meet in one place of a table.
+  // With a secret seed nobody outside can choose digests that meet in one place of a table.
   KVD_CHECK(::getrandom(core.index.secret.data(), sizeof core.index.secret, 0) ==
                 sizeof core.index.secret,
             "the kernel has no randomness");
@@ -82,7 +82,7 @@ Result<std::unique_ptr<Parts>> Parts::open(Config config, const Shared& shared, 
                                            KeptDescriptors descriptors) {
   KVD_ASSIGN_OR_RETURN(Poller poller, Poller::create());
   Domains domains(config.domains);
-  // First of all: it says how large automatic slabs are.
+  // Opened before everything else, as it says how large automatic slabs are.
   KVD_ASSIGN_OR_RETURN(Backends backends, open_backends(config, shared.clock));
   auto kept = std::make_unique<KeptMemory>(
       KeptMemory::take(config, backends.front()->reopens_slabs(), std::move(descriptors), domains));
@@ -139,7 +139,7 @@ Parts::~Parts() {
   device.reset();
 }
 
-// What a disk that hangs may still read and write stays until the process ends.
+// Memory that a hanging disk may still read and write stays until the process ends.
 void Parts::end_disks() {
   if (disks && !disks->close()) keep_for_ever(std::move(device));
   disks.reset();

@@ -36,8 +36,8 @@ struct Shared {
   const Clock& clock;  ///< the only source of time
 };
 
-/// All that the control thread owns, put together: each part is given those above it, and none
-/// those below. What comes of the workers is posted to the inbox.
+/// All that the control thread owns, put together. Each part is given parts above it and none
+/// below. Workers post their results to the inbox.
 /// Owner: control thread.
 struct Parts {
   /// What the machine has to give, and can refuse.
@@ -57,7 +57,7 @@ struct Parts {
   static Result<std::unique_ptr<Parts>> open(Config config, const Shared& shared, BootId boot,
                                              KeptDescriptors kept);
   ~Parts();
-  /// Before the memory goes. Their checkpoint is written.
+  /// Ends the disks before the memory goes, and writes their checkpoints.
   void end_disks();
   Parts(const Parts&) = delete;
   Parts& operator=(const Parts&) = delete;
@@ -87,7 +87,7 @@ struct Parts {
 
  private:
   Parts(Opened opened, const Shared& shared, BootId boot);
-  /// Has slabs made that there was no memory for.
+  /// Has missing slabs made.
   void make_missing(EventLog& log);
   /// The renewer has made memory for the slab.
   void put_slab(EventLog& log, const SlabRenewer::Job& job, const kernels::Slab& memory);

@@ -20,7 +20,7 @@ namespace kvd::daemon {
 namespace {
 
 constexpr Nanoseconds kPause = std::chrono::milliseconds(10);
-/// Between two looks at a socket, as a kvd that goes on to listen there sees each of them.
+/// The pause between two looks at a socket, as a kvd that listens there sees each of them.
 constexpr Nanoseconds kLongPause = std::chrono::milliseconds(100);
 
 union AnyAddress {
@@ -45,11 +45,11 @@ AnyAddress address_of(const std::string& text, std::uint16_t port) {
   return address;
 }
 
-/// Whether nobody listens there. It does not listen itself, or a client would take it for kvd.
+/// Whether nobody listens there. It does not listen itself, as a client would take it for kvd.
 /// errno says why not.
 bool is_free(const AnyAddress& at) {
   const UniqueFd socket(::socket(at.any.sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  // As who listens there has it: connections of before are no hindrance.
+  // Bound with the options of the later listener, so that old connections are no hindrance.
   const int on = 1;
   ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   const socklen_t size = at.any.sa_family == AF_INET6 ? sizeof at.v6 : sizeof at.v4;
@@ -97,7 +97,7 @@ Status check_socket(const std::string& path, int type, const Clock& clock) {
 
 }  // namespace
 
-// Only the last folder is ours to make; who may enter it is who may attach.
+// Only the last folder is ours to make. Whoever may enter it may attach.
 Status make_runtime_dir(const Config& config) {
   if (::mkdir(config.runtime_dir.c_str(), 0755) == 0 || errno == EEXIST) return {};
   return make_error(ErrorCode::kUnavailable, "cannot make the folder " + config.runtime_dir +
@@ -112,7 +112,7 @@ Status check_places(const Config& config, const Clock& clock) {
     KVD_TRY(load_or_make_token(config.token_file));
   }
   if (!config.disk.path.empty()) {
-    // What may pass by itself is waited for (Disks).
+    // A fault that may pass by itself is no reason to stop: Disks waits for it.
     const auto names = disk_names(config.disk.path);
     if (!names.ok() && names.error().code != ErrorCode::kUnavailable) return names.error();
   }

@@ -8,11 +8,11 @@
 
 namespace kvd::daemon {
 
-/// Makes the folder of kvd's sockets where it is not. Errors: Unavailable.
+/// Makes the folder of kvd's sockets where there is none. Errors: Unavailable.
 [[nodiscard]] Status make_runtime_dir(const Config& config);
 
-/// A kvd that was killed has its sockets, and its kvd-admin the ports, until they have ended:
-/// within milliseconds, but seconds where every CPU is busy.
+/// How long a taken socket or port is waited for. A killed kvd and its kvd-admin hold theirs until
+/// they have ended: milliseconds, or seconds where every CPU is busy.
 inline constexpr Nanoseconds kPlacePatience = std::chrono::seconds(10);
 
 /// Whether kvd could use every place that its configuration names: the folder of its sockets, which

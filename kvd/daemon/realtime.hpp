@@ -5,18 +5,19 @@
 
 namespace kvd::daemon {
 
-/// When a thread that is to be woken at once may be: always, but for one that hardly sleeps any
-/// more. Such a thread would keep a core from all others; it is one among them for kRest then.
+/// Whether a thread may be realtime: always, unless it hardly sleeps any more. Such a thread would
+/// keep a core from all others, so it is an ordinary thread for kRest.
 /// Source: kvd design. Owner: one thread.
 class RealtimeRule {
  public:
-  /// Looks back over so long at a time.
+  /// The length of the window that the rule looks back over.
   static constexpr Nanoseconds kWindow = std::chrono::milliseconds(200);
   static constexpr Nanoseconds kRest = std::chrono::seconds(2);
   /// Share of the window that it may work.
   static constexpr double kBusy = 0.9;
 
-  /// Since the last call it worked for `worked` of `passed`. Whether it is to be realtime now.
+  /// The thread worked for `worked` of the `passed` since the last call. Returns whether it is to
+  /// be realtime now.
   [[nodiscard]] bool after(Nanoseconds passed, Nanoseconds worked);
 
  private:
@@ -26,14 +27,14 @@ class RealtimeRule {
 };
 
 /// Lets the calling thread be woken before the threads of all programs that are not realtime
-/// (SCHED_RR, least priority), as far as the rule and the kernel let it. An answer waits else for
-/// engines that use every core: measured on two cores with compilers on both, the slowest of a
-/// hundred round trips took 1 to 3 ms in place of 0.3 to 0.8. Threads and programs that it starts
-/// are as before.
+/// (SCHED_RR, least priority), as far as the rule and the kernel let it. Otherwise an answer waits
+/// for engines that use every core: on two cores with compilers on both, the slowest of a hundred
+/// round trips took 1 to 3 ms in place of 0.3 to 0.8. Threads and programs that it starts are as
+/// before.
 /// Source: sched(7). Owner: the thread that made it.
 class RealtimeThread {
  public:
-  /// `wanted` false: nothing happens, ever. Says in the log what came of it.
+  /// Where `wanted` is false nothing ever happens. The log says what came of it.
   RealtimeThread(bool wanted, const Clock& clock);
   /// Call it some times a second.
   void tick();

@@ -32,8 +32,8 @@ class Replies {
   [[nodiscard]] std::optional<Waiting> take(core::ReplyTo reply_to);
   [[nodiscard]] Status answer(transport::PeerId peer, const ReplyHead& head,
                               const decltype(core::Reply::body)& body);
-  /// The session ends: what it waits for is answered with StaleSession, and its connection is
-  /// nobody's any more.
+  /// The session ends: its open commands are answered with StaleSession, and its connection belongs
+  /// to no session any more.
   void end(const Peer& peer);
 
  private:

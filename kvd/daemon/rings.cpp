@@ -10,7 +10,7 @@ namespace kvd::daemon {
 
 namespace {
 
-/// What rings may take of the loop before sockets and timers get their turn.
+/// How long rings may keep the loop before sockets and timers get their turn.
 constexpr Nanoseconds kRingTurn = std::chrono::milliseconds(1);
 
 }  // namespace
@@ -34,7 +34,7 @@ bool Rings::take_turn() {
   return true;
 }
 
-// By what their domains' commands have taken; of one domain as they are.
+// Ordered by the time that their domains' commands have used; rings of one domain keep their order.
 void Rings::sort_awake() {
   if (awake_.size() < 2) return;
   const auto taken = [&](EngineId engine) {
@@ -45,8 +45,8 @@ void Rings::sort_awake() {
                    [&](EngineId a, EngineId b) { return taken(a) < taken(b); });
 }
 
-// One command of each domain; of its rings the one that was served longest ago comes first. Whether
-// there was any.
+// Takes one command of each domain, from the ring of it that was served longest ago. Returns
+// whether there was any.
 bool Rings::serve_all(TimePoint until) {
   sort_awake();
   std::set<DomainId> served;

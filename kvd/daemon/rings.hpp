@@ -14,10 +14,10 @@ namespace kvd::daemon {
 /// Commands that come by rings. The control thread looks by itself at the rings of engines that are
 /// awake; such an engine does not ring its bell, since its ring is not marked as asleep. The silent
 /// ones are left asleep, to be woken by their bells. One command of each domain is taken at a time,
-/// first of the one whose commands have taken the least time.
+/// beginning with the domain whose commands have used the least time.
 /// Source: ipc/PROTOCOL.md (the ring); kvd/DESIGN.md "Turns, lines and claims".
-/// Owner:  control thread. What it is given must outlive it.
-/// Errors: none; a ring that no honest engine leaves ends its session.
+/// Owner:  control thread. What it is given must outlive it. Errors: none; a ring in a state that
+///         no honest engine leaves ends its session.
 class Rings {
  public:
   struct Uses {

@@ -21,7 +21,7 @@ bool is_own(const std::string& folder) {
   });
 }
 
-/// Where kvd writes besides. The unit shows it everything else read-only.
+/// The other folders that kvd writes to. Under the unit everything else is read-only.
 std::set<std::string> other_folders(const Config& config) {
   std::set<std::string> folders{config.disk.path, config.runtime_dir};
   for (const auto* file : {&config.attach_socket, &config.command_socket, &config.token_file})

@@ -15,8 +15,8 @@ struct SessionCounts {
   std::size_t ended = 0;  ///< their process lives on and may still map what it was given
 };
 
-/// How many connections may wait without having proved what they are for: all engines of a uid may
-/// attach at once, and each may wait for long before its first command.
+/// How many connections may wait before they have proved what they are for. All engines of a uid
+/// may attach at once, and each may wait long before its first command.
 [[nodiscard]] inline transport::SilentBounds silent_bounds(const Config& config) {
   const std::size_t per_uid = std::max<std::size_t>(64, std::size_t{2} * config.max_engines);
   return {per_uid, 4 * per_uid};
@@ -25,10 +25,10 @@ struct SessionCounts {
 /// Ended sessions that are kept in mind until their processes are gone.
 constexpr std::size_t kMaxEnded = 1024;
 
-/// Whether so many more sessions fit. Domains share the seats evenly: one that takes all it can
-/// must not keep the others out, nor who has yet to come, which `domains` counts. One that has none
-/// may always come: where domains are made as users come, those before may have taken all seats as
-/// their shares.
+/// Whether this many more sessions fit. Domains share the seats evenly, so that one that takes all
+/// it can keeps out neither the others nor a domain that has yet to come, which `domains` counts. A
+/// domain without sessions may always come: where domains are made as users come, earlier ones may
+/// have taken all seats as their shares.
 /// Source: kvd design.
 /// Errors: QuotaExceeded with what to close or raise.
 [[nodiscard]] inline Status check_seats(const SessionCounts& all, const SessionCounts& of_domain,

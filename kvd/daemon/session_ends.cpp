@@ -29,7 +29,8 @@ void SessionEnds::drop(EngineId engine, const std::string& why) {
   uses_.log.warn(engine, called(engine) + " '" + peer->name + "' is dropped: " + why);
   end_session(*peer);
   if (peer->group) return end_group(*peer, true);
-  // Its process may still write what it has mapped: quarantine until the pidfd says it ended.
+  // Its process may still write to what it maps, so that is quarantined until the pidfd says that
+  // it ended.
   uses_.events.feed(core::Dying{engine});
 }
 
@@ -62,7 +63,7 @@ void SessionEnds::leave_silenced(Peer& peer) {
   remove_rank(peer);
 }
 
-// It may still write what it has mapped: its process tells when that is over.
+// It may still write to what it maps. Its process tells when that is over.
 void SessionEnds::end_silenced(Peer& peer) {
   end_session(peer);
   uses_.events.feed(core::Dying{peer.group});

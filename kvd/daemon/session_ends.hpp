@@ -34,9 +34,10 @@ class SessionEnds {
 
   explicit SessionEnds(const Uses& uses) : uses_(uses) {}
 
-  /// It misbehaved, or its keeper died; nothing happens to one that has ended.
+  /// The session misbehaved, or its keeper died. Nothing happens to one that has ended.
   void drop(EngineId engine, const std::string& why);
-  /// Goodbye: it maps and writes nothing of ours any more, as with a region it freed.
+  /// The session says goodbye: it maps nothing of ours any more and writes nothing, as with a
+  /// region it freed.
   void leave(Peer& peer);
   /// Its pidfd is readable: nothing can write any more.
   void on_process_end(EngineId engine);
@@ -54,13 +55,13 @@ class SessionEnds {
 
  private:
   void end_session(Peer& peer);
-  /// The same but for the socket: a goodbye can still be heard.
+  /// The same, but the socket stays open, so that a goodbye can still be heard.
   void silence(Peer& peer);
   void end_group(Peer& first, bool died);
   void remove(Peer& peer);
   void remove_rank(Peer& rank);
   void watch_keeper(Peer& peer);
-  /// By its pidfd: no other process can be hit.
+  /// Kills by the pidfd, so that no other process can be hit.
   void kill(const Peer& peer);
 
   const Uses uses_;

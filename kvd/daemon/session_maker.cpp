@@ -39,7 +39,7 @@ std::string attached(const Peer& peer, const core::Attach& attach) {
 
 }  // namespace
 
-/// Whether there is the device that the engine names, and the engine can map its memory.
+/// Whether the device that the engine names is there, and the engine can map its memory.
 Status SessionMaker::check_device(const wire::Hello& hello) const {
   const DeviceId device(hello.shape.device);
   if (device.value >= uses_.device.count()) {
@@ -62,9 +62,9 @@ Status SessionMaker::check_device(const wire::Hello& hello) const {
                         "CUDA memory, or a kvd started with --backend host");
 }
 
-// No domain can keep the others out, and no process its own domain. A group takes the seats of all
-// its ranks when the first comes, so that no two wait for each other's; those of ranks that do not
-// come are free again soon.
+// No domain can keep the others out, and no process can keep its own domain out. A group takes the
+// seats of all its ranks when the first comes, so that no two wait for each other's; those of ranks
+// that do not come are free again soon.
 Status SessionMaker::check_room(DomainId domain, const transport::PeerIdentity& who,
                                 std::size_t seats) const {
   const std::size_t ended = uses_.sessions.ended_of_process(who.pid, who.uid);
@@ -118,7 +118,7 @@ Result<core::Attach> SessionMaker::application_of(const Introduction& introducti
   return attach;
 }
 
-// Before the Controller hears of it: a session that there are no descriptors for never was.
+// Made before the Controller hears of the session: one without descriptors for it never existed.
 Result<Peer> SessionMaker::peer_of(const wire::Hello& hello, const core::Attach& attach,
                                    transport::PeerIdentity identity) const {
   Peer peer;
@@ -208,8 +208,8 @@ Status SessionMaker::welcome(Peer& peer, const core::Attach& attach, const core:
   } else if (peer.bell.valid()) {
     fds.push_back(peer.bell.get());
   }
-  // Before the engine hears that it is in: nobody is to be served whose end would not be noticed.
-  // What is watched here goes again with its descriptor.
+  // Watched before the engine hears that it is in, so that nobody is served whose end would not be
+  // noticed. What is watched here goes again with its descriptor.
   KVD_TRY(watch(peer, connection.fd()));
   wire::Welcome welcome = welcome_of(peer, attach, grant.class_id);
   return connection.send(wire::seal(welcome), fds);

@@ -24,8 +24,8 @@ struct Introduction {
   std::uint16_t version = 0;            ///< that both sides speak
 };
 
-/// From an introduction to a session: whether there is room, what the session gets of its own, the
-/// welcome. A session that could not be told so never was.
+/// Turns an introduction into a session: looks whether there is room, makes what is the session's
+/// own, and sends the welcome. A session that could not be told so never existed.
 /// Source: ipc/PROTOCOL.md section 2.
 /// Owner:  control thread. What it is given must outlive it.
 class SessionMaker {
@@ -61,7 +61,7 @@ class SessionMaker {
   [[nodiscard]] Status check_device(const wire::Hello& hello) const;
   [[nodiscard]] Status check_room(DomainId domain, const transport::PeerIdentity& who,
                                   std::size_t seats) const;
-  /// May be a new domain where domains are made as users come.
+  /// The domain may be new where domains are made as users come.
   [[nodiscard]] Result<Domains::Entry> domain_of(const transport::PeerIdentity& identity);
   [[nodiscard]] Result<core::Attach> application_of(const Introduction& introduction,
                                                     const transport::PeerIdentity& identity,

@@ -10,14 +10,14 @@
 
 namespace kvd::daemon {
 
-/// The sessions there are: those that live, and those that ended while their processes live on and
-/// may still map what they were given. Ends no session by itself (SessionEnds does).
+/// All sessions: those that live, and those that have ended while their processes live on and may
+/// still map what they were given. Ends no session by itself (SessionEnds does).
 /// Owner: control thread. Pointers hold until remove().
 class SessionTable {
  public:
   void add(Peer peer);
   void remove(EngineId engine) { peers_.erase(engine); }
-  /// No command proves to be of it any more.
+  /// From now on no command can prove that it comes from the session.
   void forget_generation(Generation generation) { generations_.erase(generation); }
 
   /// One that has not ended; null: none.
