@@ -18,10 +18,10 @@ function(kvd_compile_alone folder)
 endfunction()
 
 kvd_compile_alone(planner/policy load.cpp prefill_costs.cpp uniform_placement.cpp)
-kvd_compile_alone(kvd/core tuning.cpp)
+kvd_compile_alone(kvd/core door/tuning.cpp)
 kvd_compile_alone(kvd/sim/workload generators.cpp predict.cpp trace_rows.cpp workload.cpp)
 # A test has its own open_backend() in place of the one in here.
-kvd_compile_alone(kvd/daemon backend.cpp)
+kvd_compile_alone(kvd/daemon memory/backend.cpp)
 if(KVD_BUILD_TESTS AND KVD_HAVE_CUDA)
   kvd_compile_alone(tests/support/fakecuda vmm.cpp)
 endif()

@@ -9,7 +9,7 @@
 #include "ipc/vocabulary/result.hpp"
 #include "kvd/admin/link/messages.hpp"
 #include "kvd/admin/link/snapshot.hpp"
-#include "kvd/core/tuning.hpp"
+#include "kvd/core/door/tuning.hpp"
 
 namespace kvd::admin {
 

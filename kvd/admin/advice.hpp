@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "kvd/core/status.hpp"
+#include "kvd/core/door/status.hpp"
 
 namespace kvd::admin {
 

@@ -9,8 +9,8 @@
 
 #include "kvd/admin/link/snapshot.hpp"
 #include "kvd/admin/link/tuning_change.hpp"
-#include "kvd/core/status.hpp"
-#include "kvd/core/tuning.hpp"
+#include "kvd/core/door/status.hpp"
+#include "kvd/core/door/tuning.hpp"
 
 namespace kvd::admin {
 

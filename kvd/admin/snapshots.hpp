@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "kvd/core/status.hpp"
+#include "kvd/core/door/status.hpp"
 
 namespace kvd::admin {
 

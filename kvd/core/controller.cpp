@@ -4,9 +4,9 @@
 #include <utility>
 
 #include "ipc/vocabulary/overloaded.hpp"
-#include "kvd/core/ground.hpp"
+#include "kvd/core/moves/ground.hpp"
 #include "kvd/core/parts.hpp"
-#include "kvd/core/status_builder.hpp"
+#include "kvd/core/talk/status_builder.hpp"
 
 namespace kvd::core {
 

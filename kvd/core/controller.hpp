@@ -9,11 +9,11 @@
 #include "ipc/vocabulary/ids.hpp"
 #include "ipc/vocabulary/result.hpp"
 #include "ipc/vocabulary/units.hpp"
-#include "kvd/core/config.hpp"
-#include "kvd/core/effects.hpp"
-#include "kvd/core/events.hpp"
-#include "kvd/core/status.hpp"
-#include "kvd/core/tuning.hpp"
+#include "kvd/core/door/config.hpp"
+#include "kvd/core/door/effects.hpp"
+#include "kvd/core/door/events.hpp"
+#include "kvd/core/door/status.hpp"
+#include "kvd/core/door/tuning.hpp"
 #include "kvd/pool/tier_pool.hpp"
 
 namespace kvd::core {

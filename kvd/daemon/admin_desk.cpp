@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "kvd/admin/link/snapshot.hpp"
-#include "kvd/daemon/admin_token.hpp"
 #include "kvd/daemon/daemon.hpp"
+#include "kvd/daemon/machine/admin_token.hpp"
 
 namespace kvd::daemon {
 namespace {

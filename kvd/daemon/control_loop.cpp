@@ -6,7 +6,7 @@
 
 #include "kvd/admin/link/drain.hpp"
 #include "kvd/admin/link/tuning_change.hpp"
-#include "kvd/daemon/log.hpp"
+#include "kvd/daemon/base/log.hpp"
 
 namespace kvd::daemon {
 

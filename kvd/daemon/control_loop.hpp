@@ -8,11 +8,11 @@
 
 #include "ipc/vocabulary/clock.hpp"
 #include "kvd/admin/link/messages.hpp"
-#include "kvd/core/status.hpp"
+#include "kvd/core/door/status.hpp"
+#include "kvd/daemon/machine/realtime.hpp"
 #include "kvd/daemon/parts.hpp"
-#include "kvd/daemon/realtime.hpp"
-#include "kvd/daemon/shell_counters.hpp"
-#include "kvd/daemon/socket_watch.hpp"
+#include "kvd/daemon/service/shell_counters.hpp"
+#include "kvd/daemon/service/socket_watch.hpp"
 
 namespace kvd::daemon {
 

@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "kvd/daemon/control_loop.hpp"
-#include "kvd/daemon/metrics_mapping.hpp"
-#include "kvd/daemon/session_key.hpp"
+#include "kvd/daemon/service/metrics_mapping.hpp"
+#include "kvd/daemon/sessions/session_key.hpp"
 
 namespace kvd::daemon {
 

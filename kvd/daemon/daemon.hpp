@@ -11,13 +11,13 @@
 #include "kvd/admin/journal.hpp"
 #include "kvd/admin/link/messages.hpp"
 #include "kvd/admin/link/snapshot.hpp"
-#include "kvd/core/status.hpp"
-#include "kvd/core/tuning.hpp"
-#include "kvd/daemon/config.hpp"
-#include "kvd/daemon/event_log.hpp"
-#include "kvd/daemon/inbox.hpp"
-#include "kvd/daemon/kept_memory.hpp"
-#include "kvd/daemon/shell_counters.hpp"
+#include "kvd/core/door/status.hpp"
+#include "kvd/core/door/tuning.hpp"
+#include "kvd/daemon/base/event_log.hpp"
+#include "kvd/daemon/base/inbox.hpp"
+#include "kvd/daemon/config/config.hpp"
+#include "kvd/daemon/memory/kept_memory.hpp"
+#include "kvd/daemon/service/shell_counters.hpp"
 
 namespace kvd::daemon {
 

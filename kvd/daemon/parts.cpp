@@ -6,9 +6,9 @@
 #include <utility>
 
 #include "ipc/vocabulary/keep.hpp"
-#include "kvd/core/kept_for_engines.hpp"
-#include "kvd/daemon/places.hpp"
-#include "kvd/daemon/session_bounds.hpp"
+#include "kvd/core/door/kept_for_engines.hpp"
+#include "kvd/daemon/machine/places.hpp"
+#include "kvd/daemon/sessions/session_bounds.hpp"
 
 namespace kvd::daemon {
 

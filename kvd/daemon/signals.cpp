@@ -7,9 +7,9 @@
 #include <utility>
 
 #include "ipc/transport/unix_socket.hpp"
-#include "kvd/daemon/capabilities.hpp"
-#include "kvd/daemon/log.hpp"
-#include "kvd/daemon/service_manager.hpp"
+#include "kvd/daemon/base/log.hpp"
+#include "kvd/daemon/config/service_manager.hpp"
+#include "kvd/daemon/machine/capabilities.hpp"
 
 namespace kvd::daemon {
 

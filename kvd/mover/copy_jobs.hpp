@@ -10,7 +10,7 @@
 
 #include "ipc/vocabulary/ids.hpp"
 #include "kernels/device/device_backend.hpp"
-#include "kvd/core/effects.hpp"
+#include "kvd/core/door/effects.hpp"
 #include "kvd/mover/job_turns.hpp"
 #include "kvd/mover/run_cursor.hpp"
 

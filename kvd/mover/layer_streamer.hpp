@@ -10,7 +10,7 @@
 
 #include "ipc/vocabulary/ids.hpp"
 #include "kernels/copy/copy_extent.hpp"
-#include "kvd/core/effects.hpp"
+#include "kvd/core/door/effects.hpp"
 #include "kvd/mover/counters.hpp"
 #include "kvd/mover/run_cursor.hpp"
 #include "kvd/mover/slab_store.hpp"

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "kernels/device/device_backend.hpp"
-#include "kvd/core/effects.hpp"
+#include "kvd/core/door/effects.hpp"
 #include "kvd/mover/copy_jobs.hpp"
 #include "kvd/mover/counters.hpp"
 #include "kvd/mover/layer_streamer.hpp"

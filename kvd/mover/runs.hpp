@@ -6,7 +6,7 @@
 
 #include "ipc/vocabulary/units.hpp"
 #include "kernels/copy/copy_extent.hpp"
-#include "kvd/core/effects.hpp"
+#include "kvd/core/door/effects.hpp"
 #include "kvd/mover/counters.hpp"
 #include "kvd/mover/slab_store.hpp"
 

@@ -1,12 +1,12 @@
 #pragma once
 
-#include "kvd/store/block_moves.hpp"
-#include "kvd/store/blocks.hpp"
-#include "kvd/store/cache.hpp"
-#include "kvd/store/compaction.hpp"
-#include "kvd/store/orders.hpp"
-#include "kvd/store/tiers.hpp"
-#include "kvd/store/transfers.hpp"
+#include "kvd/store/blocks/block_moves.hpp"
+#include "kvd/store/blocks/blocks.hpp"
+#include "kvd/store/blocks/compaction.hpp"
+#include "kvd/store/blocks/transfers.hpp"
+#include "kvd/store/cache/cache.hpp"
+#include "kvd/store/memory/orders.hpp"
+#include "kvd/store/memory/tiers.hpp"
 
 namespace kvd::store {
 

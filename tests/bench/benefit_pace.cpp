@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "kvd/daemon/config.hpp"
+#include "kvd/daemon/config/config.hpp"
 #include "tests/bench/benefit_run.hpp"
 
 namespace kvd::bench {

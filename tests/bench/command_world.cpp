@@ -10,7 +10,7 @@
 #include "ipc/digest/fingerprint.hpp"
 #include "ipc/digest/sha256.hpp"
 #include "ipc/vocabulary/check.hpp"
-#include "kvd/daemon/translate.hpp"
+#include "kvd/daemon/sessions/translate.hpp"
 #include "planner/solver/placement_solver.hpp"
 
 namespace kvd::bench {

@@ -21,7 +21,7 @@
 #include <vector>
 
 #include "ipc/vocabulary/clock.hpp"
-#include "kvd/daemon/liveness.hpp"
+#include "kvd/daemon/sessions/liveness.hpp"
 #include "tests/bench/bench.hpp"
 #include "tests/engines/child_process.hpp"
 #include "tests/support/daemon_thread.hpp"

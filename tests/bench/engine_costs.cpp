@@ -5,7 +5,7 @@
 
 #include "client_lib/engine/model/hyperparameters.hpp"
 #include "ipc/vocabulary/check.hpp"
-#include "kvd/daemon/config.hpp"
+#include "kvd/daemon/config/config.hpp"
 #include "tests/bench/bench.hpp"
 #include "tests/bench/serve_node.hpp"
 

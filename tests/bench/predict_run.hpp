@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "kvd/core/tuning.hpp"
+#include "kvd/core/door/tuning.hpp"
 #include "planner/model/latency.hpp"
 #include "tests/bench/serve_run.hpp"
 

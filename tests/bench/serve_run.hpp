@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "kvd/core/tuning.hpp"
+#include "kvd/core/door/tuning.hpp"
 #include "tests/bench/serve_load.hpp"
 
 namespace kvd::bench {

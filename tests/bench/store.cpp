@@ -8,7 +8,7 @@
 
 #include "ipc/digest/block_chain.hpp"
 #include "ipc/vocabulary/check.hpp"
-#include "kvd/store/index.hpp"
+#include "kvd/store/index/index.hpp"
 #include "planner/solver/placement_solver.hpp"
 #include "tests/bench/bench.hpp"
 #include "tests/bench/store_disk_bench.hpp"

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "kvd/core/status.hpp"
+#include "kvd/core/door/status.hpp"
 #include "tests/engines/engine_thread.hpp"
 
 namespace kvd::test {

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "kernels/device/host/host_backend.hpp"
-#include "kvd/daemon/backend.hpp"
+#include "kvd/daemon/memory/backend.hpp"
 
 namespace kvd {
 namespace {

@@ -1,5 +1,5 @@
 // The watcher of keeper words.
-#include "kvd/daemon/liveness.hpp"
+#include "kvd/daemon/sessions/liveness.hpp"
 
 #include <gtest/gtest.h>
 #include <linux/futex.h>

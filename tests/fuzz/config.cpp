@@ -1,6 +1,6 @@
 // Any text as the configuration's file and flags, as a copy table and as lines: what is accepted is
 // printed as a file that reads back to the same.
-#include "kvd/daemon/config.hpp"
+#include "kvd/daemon/config/config.hpp"
 
 #include <sys/mman.h>
 #include <unistd.h>
@@ -8,7 +8,7 @@
 #include <sstream>
 
 #include "ipc/vocabulary/bounded_input.hpp"
-#include "kvd/daemon/copy_table.hpp"
+#include "kvd/daemon/config/copy_table.hpp"
 #include "tests/fuzz/fuzz.hpp"
 
 namespace kvd::fuzz {

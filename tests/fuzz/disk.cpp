@@ -9,10 +9,10 @@
 #include <memory>
 
 #include "ipc/vocabulary/clock.hpp"
-#include "kvd/store/disk_directory.hpp"
-#include "kvd/tiers/disk/checkpoint.hpp"
+#include "kvd/store/index/disk_directory.hpp"
 #include "kvd/tiers/disk/disk_tier.hpp"
-#include "kvd/tiers/disk/folders.hpp"
+#include "kvd/tiers/disk/files/checkpoint.hpp"
+#include "kvd/tiers/disk/files/folders.hpp"
 #include "tests/fuzz/fuzz.hpp"
 
 namespace kvd::fuzz {

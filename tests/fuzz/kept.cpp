@@ -14,9 +14,9 @@
 #include "ipc/vocabulary/clock.hpp"
 #include "kernels/device/host/host_backend.hpp"
 #include "kvd/core/controller.hpp"
-#include "kvd/daemon/kept_memory.hpp"
-#include "kvd/daemon/log.hpp"
-#include "kvd/tiers/disk/checksum.hpp"
+#include "kvd/daemon/base/log.hpp"
+#include "kvd/daemon/memory/kept_memory.hpp"
+#include "kvd/tiers/disk/files/checksum.hpp"
 #include "tests/fuzz/fuzz.hpp"
 
 namespace kvd::fuzz {

@@ -16,9 +16,9 @@ using ::testing::SizeIs;
 const std::vector<LargeClass>& large_classes() {
   static const std::vector<LargeClass> kLarge = {
       // One field for each metric.
-      {"kvd/core/status.hpp", "Counters", 0, 38},
+      {"kvd/core/door/status.hpp", "Counters", 0, 38},
       // One field for each key of kvd.toml.
-      {"kvd/daemon/config.hpp", "Config", 3, 34},
+      {"kvd/daemon/config/config.hpp", "Config", 3, 34},
       // The simulator's own: what it runs, and the figures it reports.
       {"kvd/sim/commands/options.hpp", "ScenarioOptions", 0, 25},
       {"kvd/sim/run/metrics.hpp", "Metrics", 0, 41},

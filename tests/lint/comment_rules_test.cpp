@@ -32,14 +32,15 @@ TEST(Comments, AreMissedInTheHeadersOfTheTableAlone) {
   tree.write(
       "CONTRIBUTING.md",
       "## I want to change …\n\n| … | folder | start reading at |\n|---|---|---|\n"
-      "| a thing | `kvd/pool`, `kvd/core` | `pool.hpp`, `kvd/store/cache.hpp`, `main.cpp` |\n"
+      "| a thing | `kvd/pool`, `kvd/core` | `pool.hpp`, `kvd/store/cache/cache.hpp`, `main.cpp` |\n"
       "\n## Other\n| a thing | `kvd/pool` | `other.hpp` |\n");
   tree.write("kvd/pool/pool.hpp", "int bare;\n");
   tree.write("kvd/pool/other.hpp", "int bare;\n");
-  tree.write("kvd/store/cache.hpp", "/// Said.\nint x;\n");
+  tree.write("kvd/store/cache/cache.hpp", "/// Said.\nint x;\n");
   tree.write("client_lib/include/kvd.h", "int bare;\n");
-  EXPECT_THAT(first_headers(tree.root()),
-              ElementsAre("client_lib/include/kvd.h", "kvd/pool/pool.hpp", "kvd/store/cache.hpp"));
+  EXPECT_THAT(
+      first_headers(tree.root()),
+      ElementsAre("client_lib/include/kvd.h", "kvd/pool/pool.hpp", "kvd/store/cache/cache.hpp"));
   const auto findings = check_headers_are_explained(tree.root());
   ASSERT_THAT(findings, SizeIs(2));
   EXPECT_EQ(findings[0].file, "client_lib/include/kvd.h");

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 
@@ -35,10 +37,10 @@ const std::vector<Rule>& room_rules() {
       {"kvd/pool/", {}},
       {"kvd/store/", {"kvd/pool/"}},
       {"kvd/tiers/disk/", {}},
-      {"kvd/tiers/kept/", {"kvd/tiers/disk/checksum"}},
+      {"kvd/tiers/kept/", {"kvd/tiers/disk/files/checksum"}},
       {"kvd/holder/", {}},
       {"kvd/core/", {"kvd/pool/", "kvd/store/", "planner/"}},
-      {"kvd/mover/", {"kernels/", "ipc/shm/", "kvd/core/effect"}},
+      {"kvd/mover/", {"kernels/", "ipc/shm/", "kvd/core/door/effect"}},
       {"kvd/sim/", {"kvd/core/", "kvd/pool/", "kvd/store/", "planner/"}},
       {"kvd/ctl/", {}},
       {"kvd/admin/", {"ipc/http/", "kvd/core/", "kvd/pool/", "kvd/store/", "planner/", "metrics/"}},
@@ -49,6 +51,24 @@ const std::vector<Rule>& room_rules() {
       {"tests/", {""}},
   };
   return kRules;
+}
+
+struct Chambers {
+  std::string_view room;
+  std::vector<std::string_view> names;  // from the one that knows nobody to the one that knows all
+};
+
+/// A large room's folders. A file includes its own folder and those named before it; the files that
+/// lie in the room itself include all of them.
+const std::vector<Chambers>& chambers() {
+  static const std::vector<Chambers> kChambers = {
+      {"kvd/store/", {"memory", "blocks", "index", "cache"}},
+      {"kvd/core/", {"door", "ledger", "cache", "moves", "deciding", "talk"}},
+      {"kvd/daemon/", {"base", "config", "machine", "memory", "sessions", "workers", "service"}},
+      {"kvd/tiers/disk/", {"files", "work"}},
+      {"client_lib/src/", {"memory", "attach", "core", "abi"}},
+  };
+  return kChambers;
 }
 
 /// One room per third party; tests may include all of them.
@@ -154,13 +174,36 @@ std::optional<fs::path> own_file(const fs::path& root, const fs::path& includer,
   return std::nullopt;
 }
 
+/// The place of a file in its room's order; the files that lie in the room itself come last.
+/// Nothing for a folder that the table does not name.
+std::optional<std::size_t> floor_of(const Chambers& room, const std::string& file) {
+  const std::string inside = file.substr(room.room.size());
+  const auto end = inside.find('/');
+  if (end == std::string::npos) return room.names.size();
+  const auto found = std::find(room.names.begin(), room.names.end(), inside.substr(0, end));
+  if (found == room.names.end()) return std::nullopt;
+  return static_cast<std::size_t>(found - room.names.begin());
+}
+
+std::optional<std::string> fault_of_chamber(const std::string& includer,
+                                            const std::string& target) {
+  for (const Chambers& room : chambers()) {
+    if (!includer.starts_with(room.room) || !target.starts_with(room.room)) continue;
+    const auto from = floor_of(room, includer);
+    const auto to = floor_of(room, target);
+    if (!from || !to) return "this folder has no place in the chambers of include_rules.cpp";
+    if (*to > *from) return includer + " may not include " + target + ", which is above it";
+  }
+  return std::nullopt;
+}
+
 std::optional<std::string> fault_of_own(const std::string& includer, const std::string& target) {
   const Rule* room = longest_match(room_rules(), includer);
   if (room == nullptr) {
     return "this folder has no line in the arrow table of tests/lint/include_rules.cpp";
   }
   if (target.starts_with(room->subject) && longest_match(room_rules(), target) == room) {
-    return std::nullopt;
+    return fault_of_chamber(includer, target);
   }
   if (target.starts_with("ipc/vocabulary/") || matches_any(target, room->allowed)) {
     return std::nullopt;
@@ -201,7 +244,59 @@ std::vector<Finding> scan(const fs::path& root, const std::vector<fs::path>& fil
   return findings;
 }
 
+/// A part, its header and its sources together, is a path without its ending.
+using Parts = std::map<std::string, std::set<std::string>>;
+
+Parts parts_of(const fs::path& root) {
+  Parts includes;
+  for (const fs::path& file : files_under(root, is_source)) {
+    if (!file.string().starts_with("kvd/") || file.string().starts_with("kvd/daemon/")) continue;
+    std::set<std::string>& own = includes[fs::path(file).replace_extension().string()];
+    for (const std::string& line : lines_of(root / file)) {
+      const auto header = included_header(line);
+      if (header) own.insert(fs::path(*header).replace_extension().string());
+    }
+  }
+  return includes;
+}
+
+/// Walks from the last part of `way`, and tells of the first way that returns to where it began.
+/// `done` has the parts that no circle goes through.
+std::optional<std::string> circle_from(const Parts& includes, std::vector<std::string>& way,
+                                       std::set<std::string>& done) {
+  const auto here = includes.find(way.back());
+  if (here == includes.end() || done.contains(way.back())) return std::nullopt;
+  for (const std::string& next : here->second) {
+    if (next == way.back()) continue;
+    const auto met = std::find(way.begin(), way.end(), next);
+    if (met != way.end()) {
+      std::string circle;
+      for (auto part = met; part != way.end(); ++part) circle += *part + " -> ";
+      return circle + next;
+    }
+    way.push_back(next);
+    if (auto circle = circle_from(includes, way, done)) return circle;
+    way.pop_back();
+  }
+  done.insert(way.back());
+  return std::nullopt;
+}
+
 }  // namespace
+
+std::vector<Finding> check_circles(const fs::path& root) {
+  const Parts includes = parts_of(root);
+  std::vector<Finding> findings;
+  std::set<std::string> done;
+  for (const auto& [part, others] : includes) {
+    std::vector<std::string> way = {part};
+    const auto circle = circle_from(includes, way, done);
+    if (!circle) continue;
+    findings.push_back({part, 0, "these include one another: " + *circle});
+    break;
+  }
+  return findings;
+}
 
 std::vector<Finding> check_includes(const fs::path& root) {
   return scan(root, files_under(root, is_source),

@@ -19,6 +19,11 @@ TEST(IncludeArrows, HoldInThisTree) {
   EXPECT_THAT(findings, IsEmpty()) << to_string(findings);
 }
 
+TEST(IncludeArrows, GoInNoCircle) {
+  const auto findings = check_circles(KVD_SOURCE_DIR);
+  EXPECT_THAT(findings, IsEmpty()) << to_string(findings);
+}
+
 TEST(IncludeArrows, InstalledHeadersNeedNothingElse) {
   const auto findings = check_public_headers(KVD_SOURCE_DIR);
   EXPECT_THAT(findings, IsEmpty()) << to_string(findings);
@@ -45,13 +50,39 @@ TEST(IncludeArrows, AllowTheRoomItselfItsArrowsAndTheVocabulary) {
 
 TEST(IncludeArrows, LetTheMoverSeeOnlyTheEffectsOfTheCore) {
   TemporaryTree tree;
-  tree.write("kvd/core/effects.hpp", "");
+  tree.write("kvd/core/door/effects.hpp", "");
   tree.write("kvd/core/controller.hpp", "");
-  tree.write("kvd/mover/a.cpp", "#include \"kvd/core/effects.hpp\"\n");
+  tree.write("kvd/mover/a.cpp", "#include \"kvd/core/door/effects.hpp\"\n");
   tree.write("kvd/mover/b.cpp", "#include \"kvd/core/controller.hpp\"\n");
   const auto findings = check_includes(tree.root());
   ASSERT_THAT(findings, SizeIs(1));
   EXPECT_EQ(findings[0].file, "kvd/mover/b.cpp");
+}
+
+TEST(IncludeArrows, LetAChamberSeeThoseBelowItAlone) {
+  TemporaryTree tree;
+  tree.write("kvd/core/moves/supply.hpp", "");
+  tree.write("kvd/core/deciding/rotation.hpp", "#include \"kvd/core/moves/supply.hpp\"\n");
+  tree.write("kvd/core/parts.hpp", "#include \"kvd/core/deciding/rotation.hpp\"\n");
+  EXPECT_THAT(check_includes(tree.root()), IsEmpty());
+  tree.write("kvd/core/moves/swaps.cpp", "#include \"kvd/core/deciding/rotation.hpp\"\n");
+  tree.write("kvd/core/talk/steps.cpp", "#include \"kvd/core/parts.hpp\"\n");
+  tree.write("kvd/core/new/part.cpp", "#include \"kvd/core/moves/supply.hpp\"\n");
+  const auto findings = check_includes(tree.root());
+  ASSERT_THAT(findings, SizeIs(3)) << to_string(findings);
+  EXPECT_THAT(findings[0].to_string(), HasSubstr("moves/swaps.cpp:1: "));
+  EXPECT_THAT(findings[1].message, HasSubstr("no place in the chambers"));
+  EXPECT_THAT(findings[2].to_string(), HasSubstr("talk/steps.cpp:1: "));
+}
+
+TEST(IncludeArrows, ReportACircleOfHeaders) {
+  TemporaryTree tree;
+  tree.write("kvd/pool/a.hpp", "#include \"kvd/pool/b.hpp\"\n");
+  tree.write("kvd/pool/b.hpp", "");
+  tree.write("kvd/pool/b.cpp", "#include \"kvd/pool/a.hpp\"\n#include \"kvd/pool/b.hpp\"\n");
+  const auto findings = check_circles(tree.root());
+  ASSERT_THAT(findings, SizeIs(1)) << to_string(findings);
+  EXPECT_THAT(findings[0].message, HasSubstr("kvd/pool/a -> kvd/pool/b -> kvd/pool/a"));
 }
 
 TEST(IncludeArrows, KeepEachThirdPartyInItsRoom) {

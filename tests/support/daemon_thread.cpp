@@ -1,6 +1,6 @@
 #include "tests/support/daemon_thread.hpp"
 
-#include "kvd/daemon/log.hpp"
+#include "kvd/daemon/base/log.hpp"
 
 namespace kvd::test {
 namespace {

@@ -6,8 +6,8 @@
 
 #include "ipc/vocabulary/result.hpp"
 #include "kvd/admin/link/messages.hpp"
-#include "kvd/core/events.hpp"
-#include "kvd/core/status.hpp"
+#include "kvd/core/door/events.hpp"
+#include "kvd/core/door/status.hpp"
 
 namespace kvd::admin::link {
 

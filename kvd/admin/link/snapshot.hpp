@@ -14,8 +14,8 @@
 #include "kvd/admin/journal.hpp"
 #include "kvd/admin/link/channel.hpp"
 #include "kvd/admin/link/quotas.hpp"
-#include "kvd/core/status.hpp"
-#include "kvd/core/tuning.hpp"
+#include "kvd/core/door/status.hpp"
+#include "kvd/core/door/tuning.hpp"
 #include "metrics/catalogue/sample.hpp"
 
 namespace kvd::admin {

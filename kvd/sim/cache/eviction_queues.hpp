@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "kvd/sim/cache/id_queue.hpp"
-#include "kvd/store/entries.hpp"
-#include "kvd/store/eviction.hpp"
+#include "kvd/store/blocks/entries.hpp"
+#include "kvd/store/index/eviction.hpp"
 
 namespace kvd::sim {
 

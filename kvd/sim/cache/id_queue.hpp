@@ -4,8 +4,8 @@
 #include <cstdint>
 
 #include "ipc/vocabulary/check.hpp"
-#include "kvd/store/entries.hpp"
-#include "kvd/store/pieces.hpp"
+#include "kvd/store/blocks/entries.hpp"
+#include "kvd/store/memory/pieces.hpp"
 
 namespace kvd::sim {
 

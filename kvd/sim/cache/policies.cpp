@@ -3,7 +3,7 @@
 #include <string>
 
 #include "kvd/sim/cache/eviction_queues.hpp"
-#include "kvd/store/turnover_eviction.hpp"
+#include "kvd/store/index/turnover_eviction.hpp"
 
 namespace kvd::sim {
 namespace {

@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "ipc/vocabulary/result.hpp"
-#include "kvd/store/eviction.hpp"
+#include "kvd/store/index/eviction.hpp"
 
 namespace kvd::sim {
 

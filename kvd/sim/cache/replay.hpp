@@ -7,7 +7,7 @@
 #include "kvd/sim/cache/policies.hpp"
 #include "kvd/sim/engine/profile.hpp"
 #include "kvd/sim/world/arrival.hpp"
-#include "kvd/store/index.hpp"
+#include "kvd/store/index/index.hpp"
 
 /// One tier of the prefix store, played against the prompts of a workload: which blocks would be
 /// found, and what that would save.

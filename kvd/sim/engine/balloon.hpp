@@ -6,7 +6,7 @@
 #include <optional>
 #include <vector>
 
-#include "kvd/core/events.hpp"
+#include "kvd/core/door/events.hpp"
 
 namespace kvd::sim {
 

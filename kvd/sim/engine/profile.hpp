@@ -5,7 +5,7 @@
 
 #include "ipc/vocabulary/result.hpp"
 #include "ipc/vocabulary/units.hpp"
-#include "kvd/core/events.hpp"
+#include "kvd/core/door/events.hpp"
 #include "planner/model/seconds.hpp"
 
 namespace kvd::sim {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "ipc/vocabulary/result.hpp"
-#include "kvd/core/tuning.hpp"
+#include "kvd/core/door/tuning.hpp"
 #include "planner/policy/placement.hpp"
 
 namespace kvd::sim {

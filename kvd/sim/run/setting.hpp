@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "ipc/vocabulary/result.hpp"
-#include "kvd/core/tuning.hpp"
+#include "kvd/core/door/tuning.hpp"
 #include "kvd/sim/engine/profile.hpp"
 #include "kvd/sim/run/policy_names.hpp"
 #include "kvd/sim/world/arrival.hpp"

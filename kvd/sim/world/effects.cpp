@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "kvd/core/inputs.hpp"
+#include "kvd/core/door/inputs.hpp"
 #include "kvd/sim/world/scrub_time.hpp"
 #include "kvd/sim/world/world.hpp"
 

@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "kvd/core/effects.hpp"
-#include "kvd/core/events.hpp"
+#include "kvd/core/door/effects.hpp"
+#include "kvd/core/door/events.hpp"
 #include "kvd/sim/engine/balloon.hpp"
 
 namespace kvd::sim {

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "ipc/vocabulary/units.hpp"
-#include "kvd/core/status.hpp"
+#include "kvd/core/door/status.hpp"
 #include "kvd/sim/world/result.hpp"
 
 namespace kvd::sim {

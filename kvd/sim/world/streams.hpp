@@ -4,7 +4,7 @@
 #include <optional>
 #include <vector>
 
-#include "kvd/core/effects.hpp"
+#include "kvd/core/door/effects.hpp"
 #include "kvd/sim/world/link.hpp"
 
 namespace kvd::sim {

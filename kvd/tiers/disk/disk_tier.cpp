@@ -6,13 +6,13 @@
 #include <utility>
 
 #include "ipc/vocabulary/keep.hpp"
-#include "kvd/tiers/disk/checkpoint.hpp"
-#include "kvd/tiers/disk/cleared.hpp"
-#include "kvd/tiers/disk/file_limit.hpp"
-#include "kvd/tiers/disk/pool.hpp"
-#include "kvd/tiers/disk/probe.hpp"
-#include "kvd/tiers/disk/ring.hpp"
-#include "kvd/tiers/disk/worker.hpp"
+#include "kvd/tiers/disk/files/checkpoint.hpp"
+#include "kvd/tiers/disk/files/cleared.hpp"
+#include "kvd/tiers/disk/files/file_limit.hpp"
+#include "kvd/tiers/disk/files/probe.hpp"
+#include "kvd/tiers/disk/work/pool.hpp"
+#include "kvd/tiers/disk/work/ring.hpp"
+#include "kvd/tiers/disk/work/worker.hpp"
 
 namespace kvd::disk {
 namespace {

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "ipc/vocabulary/clock.hpp"
-#include "kvd/tiers/disk/flights.hpp"
-#include "kvd/tiers/disk/requests.hpp"
+#include "kvd/tiers/disk/files/requests.hpp"
+#include "kvd/tiers/disk/work/flights.hpp"
 
 namespace kvd::disk {
 

@@ -14,7 +14,7 @@
 
 #include "ipc/vocabulary/check.hpp"
 #include "ipc/vocabulary/errno_words.hpp"
-#include "kvd/tiers/disk/checksum.hpp"
+#include "kvd/tiers/disk/files/checksum.hpp"
 
 namespace kvd::kept {
 

@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "kvd/tiers/disk/event_fd.hpp"
-#include "kvd/tiers/disk/io.hpp"
+#include "kvd/tiers/disk/files/event_fd.hpp"
+#include "kvd/tiers/disk/files/io.hpp"
 
 namespace kvd::disk {
 

@@ -1,4 +1,4 @@
-#include "client_lib/src/address_range.hpp"
+#include "client_lib/src/memory/address_range.hpp"
 
 #include <gtest/gtest.h>
 

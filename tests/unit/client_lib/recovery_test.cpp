@@ -1,4 +1,4 @@
-#include "client_lib/src/recovery.hpp"
+#include "client_lib/src/attach/recovery.hpp"
 
 #include <gtest/gtest.h>
 

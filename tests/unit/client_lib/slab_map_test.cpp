@@ -1,4 +1,4 @@
-#include "client_lib/src/slab_map.hpp"
+#include "client_lib/src/memory/slab_map.hpp"
 
 #include <gtest/gtest.h>
 #include <unistd.h>

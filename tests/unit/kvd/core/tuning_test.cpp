@@ -1,4 +1,4 @@
-#include "kvd/core/tuning.hpp"
+#include "kvd/core/door/tuning.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

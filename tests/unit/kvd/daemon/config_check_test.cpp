@@ -3,7 +3,7 @@
 
 #include <functional>
 
-#include "kvd/daemon/config.hpp"
+#include "kvd/daemon/config/config.hpp"
 #include "tests/unit/kvd/daemon/config_fixture.hpp"
 
 namespace kvd::daemon {

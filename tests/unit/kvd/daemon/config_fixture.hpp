@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "kvd/daemon/config.hpp"
+#include "kvd/daemon/config/config.hpp"
 
 namespace kvd::daemon {
 

@@ -1,4 +1,4 @@
-#include "kvd/daemon/config.hpp"
+#include "kvd/daemon/config/config.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -6,8 +6,8 @@
 
 #include <filesystem>
 
-#include "kvd/daemon/config_keys.hpp"
-#include "kvd/daemon/needs.hpp"
+#include "kvd/daemon/config/config_keys.hpp"
+#include "kvd/daemon/config/needs.hpp"
 #include "tests/unit/kvd/daemon/config_fixture.hpp"
 
 namespace kvd::daemon {

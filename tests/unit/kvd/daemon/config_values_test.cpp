@@ -1,4 +1,4 @@
-#include "kvd/daemon/config_values.hpp"
+#include "kvd/daemon/config/config_values.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,9 +1,9 @@
-#include "kvd/daemon/copy_table.hpp"
+#include "kvd/daemon/config/copy_table.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "kvd/daemon/config.hpp"
+#include "kvd/daemon/config/config.hpp"
 #include "tests/unit/kvd/daemon/config_fixture.hpp"
 
 namespace kvd::daemon {

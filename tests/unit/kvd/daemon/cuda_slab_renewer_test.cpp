@@ -14,7 +14,7 @@
 #include "kernels/device/cuda/cuda_backend.hpp"
 #include "kernels/device/cuda/stream.hpp"
 #include "kernels/device/cuda/vmm.hpp"
-#include "kvd/daemon/slab_renewer.hpp"
+#include "kvd/daemon/memory/slab_renewer.hpp"
 #include "tests/contract/device/device_fixture.hpp"
 #include "tests/support/patience.hpp"
 #include "tests/unit/kernels/device/cuda/fake_driver.hpp"

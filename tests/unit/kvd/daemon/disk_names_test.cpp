@@ -1,5 +1,5 @@
 // What cached blocks are called in files.
-#include "kvd/daemon/disk_names.hpp"
+#include "kvd/daemon/machine/disk_names.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "kvd/daemon/domains.hpp"
+#include "kvd/daemon/config/domains.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

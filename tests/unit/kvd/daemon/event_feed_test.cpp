@@ -1,4 +1,4 @@
-#include "kvd/daemon/event_feed.hpp"
+#include "kvd/daemon/sessions/event_feed.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "kvd/daemon/groups.hpp"
+#include "kvd/daemon/sessions/groups.hpp"
 
 #include <gtest/gtest.h>
 

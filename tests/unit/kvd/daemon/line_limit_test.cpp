@@ -1,4 +1,4 @@
-#include "kvd/daemon/line_limit.hpp"
+#include "kvd/daemon/base/line_limit.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "kvd/daemon/log_writer.hpp"
+#include "kvd/daemon/base/log_writer.hpp"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>

@@ -1,10 +1,10 @@
-#include "kvd/daemon/memory_check.hpp"
+#include "kvd/daemon/config/memory_check.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "kvd/core/kept_for_engines.hpp"
-#include "kvd/daemon/needs.hpp"
+#include "kvd/core/door/kept_for_engines.hpp"
+#include "kvd/daemon/config/needs.hpp"
 #include "tests/unit/kvd/daemon/config_fixture.hpp"
 
 namespace kvd::daemon {

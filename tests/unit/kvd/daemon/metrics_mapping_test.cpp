@@ -1,4 +1,4 @@
-#include "kvd/daemon/metrics_mapping.hpp"
+#include "kvd/daemon/service/metrics_mapping.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
 // What kvd looks at before it takes memory. Places that are taken:
 // tests/integration/daemon/startup_test.cpp.
-#include "kvd/daemon/places.hpp"
+#include "kvd/daemon/machine/places.hpp"
 
 #include <arpa/inet.h>
 #include <gmock/gmock.h>

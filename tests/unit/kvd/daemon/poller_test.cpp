@@ -1,4 +1,4 @@
-#include "kvd/daemon/poller.hpp"
+#include "kvd/daemon/base/poller.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/eventfd.h>

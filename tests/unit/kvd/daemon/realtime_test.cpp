@@ -1,4 +1,4 @@
-#include "kvd/daemon/realtime.hpp"
+#include "kvd/daemon/machine/realtime.hpp"
 
 #include <gtest/gtest.h>
 #include <sched.h>

@@ -1,4 +1,4 @@
-#include "kvd/daemon/replies.hpp"
+#include "kvd/daemon/sessions/replies.hpp"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "ipc/wire/codec.hpp"
-#include "kvd/daemon/ring_peer.hpp"
+#include "kvd/daemon/sessions/ring_peer.hpp"
 
 namespace kvd::daemon {
 namespace {

@@ -1,4 +1,4 @@
-#include "kvd/daemon/session_bounds.hpp"
+#include "kvd/daemon/sessions/session_bounds.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "kvd/daemon/session_table.hpp"
+#include "kvd/daemon/sessions/session_table.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/socket.h>

@@ -1,4 +1,4 @@
-#include "kvd/daemon/slab_renewer.hpp"
+#include "kvd/daemon/memory/slab_renewer.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>

@@ -1,4 +1,4 @@
-#include "kvd/daemon/solver.hpp"
+#include "kvd/daemon/workers/solver.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "kvd/daemon/turns.hpp"
+#include "kvd/daemon/workers/turns.hpp"
 
 #include <gtest/gtest.h>
 

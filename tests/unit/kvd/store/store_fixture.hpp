@@ -6,9 +6,9 @@
 #include <type_traits>
 #include <vector>
 
-#include "kvd/store/blocks.hpp"
-#include "kvd/store/tiers.hpp"
-#include "kvd/store/transfers.hpp"
+#include "kvd/store/blocks/blocks.hpp"
+#include "kvd/store/blocks/transfers.hpp"
+#include "kvd/store/memory/tiers.hpp"
 
 namespace kvd::store {
 

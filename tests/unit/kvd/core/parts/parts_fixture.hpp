@@ -9,8 +9,8 @@
 #include <variant>
 #include <vector>
 
-#include "kvd/core/ground.hpp"
-#include "kvd/core/swaps.hpp"
+#include "kvd/core/moves/ground.hpp"
+#include "kvd/core/moves/swaps.hpp"
 
 namespace kvd::core {
 

@@ -1,4 +1,4 @@
-#include "kvd/tiers/disk/checksum.hpp"
+#include "kvd/tiers/disk/files/checksum.hpp"
 
 #include <gtest/gtest.h>
 

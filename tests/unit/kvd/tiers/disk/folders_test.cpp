@@ -1,5 +1,5 @@
 // What the folders of all classes take together.
-#include "kvd/tiers/disk/folders.hpp"
+#include "kvd/tiers/disk/files/folders.hpp"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

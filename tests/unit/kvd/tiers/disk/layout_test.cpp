@@ -1,4 +1,4 @@
-#include "kvd/tiers/disk/layout.hpp"
+#include "kvd/tiers/disk/files/layout.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

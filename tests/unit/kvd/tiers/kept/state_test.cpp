@@ -10,7 +10,7 @@
 #include <map>
 #include <span>
 
-#include "kvd/tiers/disk/checksum.hpp"
+#include "kvd/tiers/disk/files/checksum.hpp"
 
 namespace kvd::kept {
 namespace {

@@ -1,0 +1,58 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <memory>
+#include <mutex>
+
+#include "client_lib/src/attach/recovery.hpp"
+#include "client_lib/src/attach/session.hpp"
+#include "client_lib/src/memory/region_book.hpp"
+#include "ipc/vocabulary/clock.hpp"
+#include "ipc/vocabulary/result.hpp"
+
+namespace kvd::client {
+
+using SessionPtr = std::shared_ptr<Session>;
+
+/// Keeps a process attached: hands out the session a call is to use, starts another one after the
+/// daemon went away, and tells the engine once when requests were lost with it.
+/// Owner:   connect() and session_for_…(): the thread whose turn it is in the client's gate; the
+///          rest thread-safe
+class Connector {
+ public:
+  Connector(Introduction introduction, Nanoseconds attach_timeout, const Clock& clock);
+
+  Status connect(TimePoint deadline);
+
+  /// The session for a call that concerns memory only. `held` is what the caller's regions occupy.
+  Result<SessionPtr> session_for_memory(Bytes held, TimePoint deadline);
+  /// The session for a call about requests; Unavailable once after requests were lost.
+  Result<SessionPtr> session_for_requests(Bytes held, TimePoint deadline);
+  /// The same for a call that has no use for a session without its requests: never attaches.
+  Result<SessionPtr> session_with_requests();
+  [[nodiscard]] SessionPtr session() const;
+
+  void on_submitted(RequestId request);
+  void on_ended(RequestId request);
+  /// After a call about requests failed: takes note if that told the engine of a loss.
+  void on_failed(const Error& error);
+
+ private:
+  using Need = Recovery::Need;
+  /// Looks whether the session has ended meanwhile. Caller holds mutex_.
+  void notice_loss();
+  Error tell_loss();
+  Result<SessionPtr> attach_again(Bytes held, TimePoint deadline);
+
+  const Clock& clock_;
+  const Nanoseconds attach_timeout_;
+  Introduction introduction_;
+  mutable std::mutex mutex_;
+  Recovery recovery_;
+  SessionPtr session_;
+  SessionPtr
+      retired_;  ///< lost with requests the engine does not know to be lost: it may still read
+};
+
+}  // namespace kvd::client

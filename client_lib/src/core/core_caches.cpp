@@ -1,0 +1,211 @@
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "client_lib/src/core/convert.hpp"
+#include "client_lib/src/core/core.hpp"
+#include "ipc/digest/fingerprint.hpp"
+
+/// The calls of level 2: caches of engines that place their blocks themselves.
+namespace kvd::client {
+namespace {
+
+constexpr std::size_t kMostBlocks = wire::kMaxRequestsPerStep;
+
+wire::CacheOpenCommand to_wire(const kvd_client::CacheOptions& options, RegionId region,
+                               std::span<const wire::BlockPiece> pieces) {
+  digest::BlockFacts facts;
+  facts.model = options.model;
+  // Apart from the blocks of requests, whatever their model says.
+  facts.layout = "placed by the engine, " + std::to_string(options.block_bytes) + " bytes";
+  facts.block_tokens = Tokens(options.block_tokens);
+  wire::CacheOpenCommand open;
+  open.body.fingerprint = digest::fingerprint(facts).digest.bytes;
+  open.body.region = region.value;
+  open.body.blocks = region ? options.blocks : 0;
+  open.body.block_bytes = options.block_bytes;
+  open.body.block_tokens = options.block_tokens;
+  open.pieces = pieces;
+  return open;
+}
+
+/// As much of the model's text as people are told, without what no log line may have.
+wire::CacheModelBody description(std::uint64_t cache, std::string_view model) {
+  wire::CacheModelBody body;
+  body.cache = cache;
+  std::transform(model.begin(), model.begin() + std::min(model.size(), body.model.size() - 1),
+                 body.model.begin(), [](char c) { return c >= ' ' && c <= '~' ? c : '?'; });
+  return body;
+}
+
+std::vector<wire::CacheBlock> to_wire(std::span<const kvd_client::Digest> digests,
+                                      std::span<const std::uint32_t> blocks) {
+  std::vector<wire::CacheBlock> entries;
+  entries.reserve(digests.size());
+  for (std::size_t i = 0; i < digests.size(); ++i) {
+    entries.push_back({digests[i], blocks.empty() ? 0 : blocks[i], 0});
+  }
+  return entries;
+}
+
+}  // namespace
+
+Result<std::uint64_t> Core::open_cache(const kvd_client::CacheOptions& options,
+                                       Nanoseconds timeout) {
+  if (options.model.empty()) {
+    return invalid("the cache has no model to tell its blocks from others: set the option");
+  }
+  std::vector<wire::BlockPiece> pieces;
+  if (options.region_id != 0) {
+    for (const kvd_client::BlockPiece& piece : options.pieces) {
+      pieces.push_back({piece.offset, piece.stride, piece.bytes});
+    }
+  }
+  return on_memory(
+      timeout, [&](const SessionPtr& session, TimePoint until) -> Result<std::uint64_t> {
+        RegionId region;
+        if (options.region_id != 0) {
+          const auto found = regions_.daemon_id(options.region_id, session);
+          if (!found) {
+            return make_error(ErrorCode::kNotFound,
+                              "region " + std::to_string(options.region_id) +
+                                  " is not one that this client has of the daemon");
+          }
+          region = *found;
+        }
+        KVD_ASSIGN_OR_RETURN(const std::uint64_t id,
+                             value_of(session->call(to_wire(options, region, pieces), until)));
+        // For people alone: a daemon that does not take it has opened the cache all the same.
+        static_cast<void>(session->call(description(id, options.model), until));
+        return caches_.add(session, id);
+      });
+}
+
+Status Core::close_cache(std::uint64_t cache, Nanoseconds timeout) {
+  return on_memory(timeout, [&](const SessionPtr& session, TimePoint until) -> Status {
+    const auto id = caches_.daemon_id(cache, session);
+    if (!id.ok() && id.error().code == ErrorCode::kNotFound) return id.error();
+    caches_.forget(cache);
+    if (!id.ok()) return {};  // it went with its daemon
+    wire::FinishCommand finish;
+    finish.body.target = *id;
+    finish.body.kind = static_cast<std::uint32_t>(wire::TargetKind::kCache);
+    KVD_TRY(session->call(finish, until));
+    return {};
+  });
+}
+
+// What does not fit one command is asked in several.
+Result<std::uint64_t> Core::ask_cache(std::uint64_t cache, wire::CacheOp op,
+                                      std::span<const kvd_client::Digest> digests,
+                                      Nanoseconds timeout) {
+  return on_memory(
+      timeout, [&](const SessionPtr& session, TimePoint until) -> Result<std::uint64_t> {
+        KVD_ASSIGN_OR_RETURN(const std::uint64_t id, caches_.daemon_id(cache, session));
+        std::uint64_t sum = 0;
+        for (auto rest = digests; !rest.empty();) {
+          const auto part = rest.first(std::min(rest.size(), kMostBlocks));
+          rest = rest.subspan(part.size());
+          const std::vector<wire::CacheBlock> blocks = to_wire(part, {});
+          wire::CacheCommand command;
+          command.body.cache = id;
+          command.body.op = static_cast<std::uint32_t>(op);
+          command.blocks = blocks;
+          KVD_ASSIGN_OR_RETURN(const std::uint64_t count, value_of(session->call(command, until)));
+          sum += count;
+          if (op == wire::CacheOp::kLookup && count < part.size()) break;
+        }
+        return sum;
+      });
+}
+
+// Never attaches: its caller is in the middle of a step.
+Status Core::post_cache(std::uint64_t cache, wire::CacheOp op,
+                        std::span<const kvd_client::Digest> digests) {
+  if (digests.size() > kMostBlocks) return invalid("more than 4096 blocks cannot be posted");
+  const TimePoint now = clock_.now();
+  KVD_ASSIGN_OR_RETURN(const auto turn, enter(now));
+  const SessionPtr session = connector_.session();
+  if (session->gone()) {
+    return make_error(ErrorCode::kUnavailable, "the daemon is gone: a ping attaches again");
+  }
+  KVD_ASSIGN_OR_RETURN(const std::uint64_t id, caches_.daemon_id(cache, session));
+  const std::vector<wire::CacheBlock> blocks = to_wire(digests, {});
+  wire::CacheCommand command;
+  command.body.cache = id;
+  command.body.op = static_cast<std::uint32_t>(op);
+  command.blocks = blocks;
+  const bool wanted = op == wire::CacheOp::kLookup;
+  KVD_ASSIGN_OR_RETURN(const std::uint64_t number,
+                       session->post(command, wanted, now + LookupsAhead::kGoodFor));
+  if (wanted) ahead_.add(session, cache, digests, number, now);
+  return {};
+}
+
+Status Core::post_lookup(std::uint64_t cache, std::span<const kvd_client::Digest> digests) {
+  return digests.empty() ? Status() : post_cache(cache, wire::CacheOp::kLookup, digests);
+}
+
+Status Core::post_drop(std::uint64_t cache, std::span<const kvd_client::Digest> digests) {
+  return digests.empty() ? Status() : post_cache(cache, wire::CacheOp::kDrop, digests);
+}
+
+Result<std::uint64_t> Core::lookup(std::uint64_t cache, std::span<const kvd_client::Digest> digests,
+                                   Nanoseconds timeout) {
+  const auto posted = on_memory(
+      timeout,
+      [&](const SessionPtr& session, TimePoint until) -> Result<std::optional<std::uint64_t>> {
+        const auto number = ahead_.take(session, cache, digests, clock_.now());
+        if (!number) return std::optional<std::uint64_t>();
+        KVD_ASSIGN_OR_RETURN(const std::uint64_t found, value_of(session->collect(*number, until)));
+        return std::optional(std::min<std::uint64_t>(found, digests.size()));
+      });
+  if (!posted.ok()) return posted.error();
+  if (*posted) return **posted;
+  return ask_cache(cache, wire::CacheOp::kLookup, digests, timeout);
+}
+
+Result<std::uint64_t> Core::drop(std::uint64_t cache, std::span<const kvd_client::Digest> digests,
+                                 Nanoseconds timeout) {
+  return ask_cache(cache, wire::CacheOp::kDrop, digests, timeout);
+}
+
+Status Core::copy_blocks(const CopyOfBlocks& copy, Nanoseconds timeout, std::uint64_t& ticket) {
+  ticket = 0;
+  if (copy.digests.size() != copy.blocks.size() || copy.digests.empty()) {
+    return invalid("a copy of no blocks, or not of one for each digest");
+  }
+  if (copy.digests.size() > kMostBlocks) {
+    return invalid("more than 4096 blocks: split them over several calls");
+  }
+  const std::vector<wire::CacheBlock> blocks = to_wire(copy.digests, copy.blocks);
+  return on_memory(timeout, [&](const SessionPtr& session, TimePoint until) -> Status {
+    wire::CacheCommand command;
+    KVD_ASSIGN_OR_RETURN(command.body.cache, caches_.daemon_id(copy.cache, session));
+    command.body.op = static_cast<std::uint32_t>(copy.op);
+    command.body.flags = copy.park ? std::uint32_t{wire::kCachePark} : 0u;
+    command.blocks = blocks;
+    KVD_ASSIGN_OR_RETURN(command.body.ticket, caches_.begin(session));
+    const auto reply = session->call(command, until);
+    const ErrorCode code = reply.ok() ? ErrorCode::kOk : reply.error().code;
+    const bool unknown = code == ErrorCode::kDeadlineExceeded || code == ErrorCode::kUnavailable;
+    if (unknown) {
+      caches_.unanswered(command.body.ticket);
+    } else {
+      caches_.answered(command.body.ticket, reply.ok());
+    }
+    if (reply.ok() || unknown) ticket = command.body.ticket;
+    return reply.ok() ? Status() : Status(reply.error());
+  });
+}
+
+Status Core::wait_for_copies(std::span<const std::uint64_t> tickets, Nanoseconds timeout) {
+  KVD_TRY(check_fork());
+  return caches_.wait(tickets, deadline(timeout), clock_);
+}
+
+}  // namespace kvd::client

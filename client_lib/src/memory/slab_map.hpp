@@ -1,0 +1,105 @@
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include "client_lib/src/memory/slab_memory.hpp"
+#include "client_lib/src/memory/unmap.hpp"
+#include "ipc/vocabulary/ids.hpp"
+#include "ipc/vocabulary/result.hpp"
+#include "ipc/vocabulary/units.hpp"
+#include "ipc/wire/messages.hpp"
+
+namespace kvd::client {
+
+/// The slabs of one region, mapped back to back. Outlives its session: what stood in it when the
+/// daemon died stays readable until the region is freed.
+struct RegionMapping {
+  explicit RegionMapping(std::shared_ptr<SlabMemory> of) : memory(std::move(of)) {}
+  RegionMapping(const RegionMapping&) = delete;
+  RegionMapping& operator=(const RegionMapping&) = delete;
+  ~RegionMapping();
+
+  const std::shared_ptr<SlabMemory> memory;
+  std::unique_ptr<SlabRange> range;
+  Bytes slab_bytes;
+  std::vector<bool> mapped;  ///< by position
+  std::uint32_t missing = 0;
+  bool in_use = false;  ///< the engine knows its address: not to be unmapped under its kernels
+};
+
+/// What a session has mapped of the daemon's pool: slabs that back blocks, and regions.
+/// Owner:   thread-safe; the keeper maps, callers look up and wait
+class SlabMap {
+ public:
+  explicit SlabMap(std::shared_ptr<SlabMemory> memory = host_memory())
+      : memory_(std::move(memory)) {}
+
+  /// Maps one slab as the frame says. A frame that contradicts earlier ones or itself maps nothing.
+  Status map(const wire::MapSlab& frame, const UniqueFd& file);
+  /// Unmaps a slab that backs blocks; one that is not mapped is no error. Waits for nothing: the
+  /// daemon asks for slabs alone in which the engine has said that all reads and writes are done.
+  void unmap(SlabIndex slab);
+
+  /// Addresses for so many slabs, behind which nothing stands.
+  [[nodiscard]] Result<std::shared_ptr<RegionMapping>> reserve(std::uint32_t slabs,
+                                                               Bytes slab_bytes);
+  /// Waits until all slabs of the region are mapped and hands it over.
+  Result<std::shared_ptr<RegionMapping>> take_region(RegionId region, TimePoint deadline);
+  /// Regions of which slabs came but which nobody has taken: their allocation was given up.
+  [[nodiscard]] std::vector<RegionId> untaken_regions() const;
+  /// Unmaps what has been mapped of a region nobody took, now or when its frames still come. For a
+  /// region that was taken there is nothing to do.
+  void discard_region(RegionId region);
+
+  /// Address of a slot; NotFound while its slab is not mapped.
+  Result<std::byte*> slot_address(SlotId slot, Bytes slot_bytes) const;
+
+  /// The same for many at once. Precondition: as many addresses as slots.
+  Status slot_addresses(std::span<const SlotId> slots, Bytes slot_bytes,
+                        std::span<std::byte*> addresses) const;
+
+  /// Ends all waits and maps no more. The daemon is gone: memory of blocks, and of regions that
+  /// nobody took, goes at once where SlabRange::forsake() can; an iteration that is still under way
+  /// reads zeros there, and finds its page poisoned when it ends.
+  void forsake();
+  /// The daemon is gone, and the engine has been told or has nothing under way: unmaps as
+  /// close_and_unmap() does, but for memory that forsake() has given back. That stays mapped, as
+  /// zeros, since a thread of the engine may not have heard yet.
+  void unmap_lost(Nanoseconds limit);
+  /// Ends all waits, maps no more and unmaps all but the regions taken, as unmap_when_idle() does.
+  /// False for ever once some of it has stayed.
+  bool close_and_unmap(Nanoseconds limit);
+  /// Why a slab that backs blocks could not be mapped, if that ever happened.
+  [[nodiscard]] std::optional<Error> failure() const;
+
+ private:
+  /// Caller holds mutex_.
+  void close();
+  Result<std::byte*> find(SlotId slot, Bytes slot_bytes) const;
+  Status map_block_slab(const wire::MapSlab& frame, const UniqueFd& file);
+  Status map_region_slab(const wire::MapSlab& frame, const UniqueFd& file);
+  Result<RegionMapping*> region_of(const wire::MapSlab& frame);
+
+  const std::shared_ptr<SlabMemory> memory_;
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  bool closed_ = false;
+  bool stays_ = false;     ///< some of it is mapped for ever
+  bool forsaken_ = false;  ///< nothing of the daemon's backs blocks any more
+  std::unordered_map<SlabIndex, std::unique_ptr<SlabRange>> slabs_;
+  std::unordered_map<RegionId, std::shared_ptr<RegionMapping>> regions_;
+  std::unordered_set<RegionId> discarded_;  ///< their late frames are let go
+  std::unordered_map<RegionId, Error> failed_regions_;
+  std::optional<Error> failure_;
+};
+
+}  // namespace kvd::client

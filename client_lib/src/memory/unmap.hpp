@@ -1,0 +1,22 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "client_lib/src/memory/slab_memory.hpp"
+#include "ipc/vocabulary/units.hpp"
+
+namespace kvd::client {
+
+using SlabRanges = std::vector<std::unique_ptr<SlabRange>>;
+
+/// How long memory waits for work that may still use it, where no caller has said so.
+constexpr Nanoseconds kLongestDrain = std::chrono::seconds(1);
+
+/// Unmaps memory that kernels and copies of this process may still use, as cudaFree does: waits for
+/// the device first. What is not seen to be unused within `limit` stays mapped for ever, since a
+/// kernel whose memory goes takes the whole context along. While mappings are held it waits for
+/// their release. False: some of it is still mapped, so the daemon must not hear the contrary.
+bool unmap_when_idle(std::shared_ptr<SlabMemory> memory, SlabRanges ranges, Nanoseconds limit);
+
+}  // namespace kvd::client

@@ -1,0 +1,218 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "ipc/vocabulary/digest.hpp"
+#include "ipc/vocabulary/ids.hpp"
+#include "kvd/core/cache/disk_classes.hpp"
+#include "kvd/core/ledger/context.hpp"
+#include "kvd/core/ledger/knowledge.hpp"
+#include "kvd/core/ledger/requests.hpp"
+#include "kvd/store/index/disk_admission.hpp"
+#include "kvd/store/store.hpp"
+#include "planner/policy/load.hpp"
+
+namespace kvd::core {
+
+/// Cached blocks on disk: written from DRAM in the background once they were asked for again, and
+/// brought back to DRAM for whoever asks for what only the disk has.
+///
+/// Who asks while the files are being opened waits for that a little, too: after a restart the
+/// first requests are to find what there is.
+///
+/// Who asks waits, without memory and without keeping others from it, until what it asked for has
+/// come, has failed, or is late: after as long as computing it would have taken, unless load.policy
+/// is `always`. Then it goes on with what DRAM has by then and computes the rest. Of a long prompt
+/// the disk is asked for a part at a time, as long as all of it comes. A block that could not be
+/// read is a miss and is forgotten, whatever the reason.
+///
+/// Blocks of engines that place by themselves are written by the same rule and read when they are
+/// loaded: engine_caches.hpp holds the load open meanwhile. What is parked is not written.
+///
+/// Source: kvd/DESIGN.md "Blocks on disk"; second touch: vLLM's store_threshold.
+///
+/// Owner: control thread. Errors: none. Cost: O(blocks asked for), each a name to be computed.
+class DiskCache {
+ public:
+  DiskCache(Context& context, store::Store& store, Requests& requests, const Knowledge& knowledge);
+
+  /// Blocks that follow each other in a prompt, and what they are worth to whoever asks for them.
+  struct Asked {
+    store::KeySpace space;
+    store::Taker taker;
+    std::span<const Digest> chain;  ///< from the first block of the prompt on
+    std::uint32_t groups = 1;       ///< layer groups of a block
+    std::uint32_t block_tokens = 1;
+    store::SecondsPerByte saved;
+    planner::Seconds prefill_token{0};  ///< to compute a token
+    planner::Seconds ahead{0};          ///< that the engine computes other prompts first
+    bool apart = false;                 ///< each stands for itself (store::PlacedRows)
+  };
+
+  /// As DiskClasses::meet().
+  void meet(const Session& session, ClassId model_class, const DiskShape& shape) {
+    classes_.meet(session, model_class, shape);
+  }
+  /// Memory has the first `known` blocks of those that the request asks for. True: more come from
+  /// disk, and it is to wait.
+  [[nodiscard]] bool brings(Request& request, const store::KeySpace& space, std::size_t asked,
+                            std::uint32_t known);
+  /// Under a policy that overlaps, of an engine that skips ahead: what stands behind a head that
+  /// the engine computes meanwhile is read, and found when the engine comes there (skips.hpp).
+  /// True: more is on its way than before, and its claim is not to wait for it.
+  bool brings_behind(Request& request, const store::KeySpace& space, std::size_t asked,
+                     std::uint32_t known);
+  /// When the block is expected, which is being read; none: it is not.
+  [[nodiscard]] std::optional<TimePoint> expected(const Request& request,
+                                                  const store::KeySpace& space,
+                                                  std::uint32_t block);
+
+  // ---- for blocks that stand for themselves ----
+  /// How many leading ones of the chain are on disk, or on their way from there.
+  [[nodiscard]] std::size_t leading(const store::KeySpace& space, std::span<const Digest> chain);
+  /// Whether it pays to read so many of its blocks.
+  [[nodiscard]] bool pays(const Asked& asked, std::size_t blocks);
+  struct Coming {
+    std::size_t blocks = 0;        ///< leading ones of the chain
+    std::set<std::uint64_t> runs;  ///< that bring them
+    ErrorCode code = ErrorCode::kOk;
+  };
+  /// Has as many leading ones of the chain brought to DRAM as there is room for.
+  /// Errors: NotFound where the first is not on disk; WouldBlock while others read as much as may
+  ///         be read at once: their runs end; OutOfMemory where DRAM is full of what may not make
+  ///         way.
+  [[nodiscard]] Coming bring(const Asked& asked);
+  /// The runs that have ended since the last call, well or not.
+  [[nodiscard]] std::vector<std::uint64_t> take_ended() { return std::exchange(ended_, {}); }
+  /// It is not looked for on disk any more, unless a later daemon finds it there.
+  void forget(const store::KeySpace& space, const Digest& digest);
+
+  /// At the end of each event: goes on with what earlier ones left. True: whoever waited may.
+  [[nodiscard]] bool go_on();
+  /// Orders writes of what has been offered, a few at a time.
+  void write_ahead();
+  /// Nothing that is there now is found again.
+  void clear();
+
+  // ---- what the shell says ----
+  DiskClasses& classes() { return classes_; }
+  void on_opened(const DiskOpened& opened) { classes_.on_opened(opened); }
+  void on_resized(const DiskResized& resized);
+  /// True: somebody who waited can go on.
+  [[nodiscard]] bool on_finished(const DiskFinished& finished);
+  /// Time has passed. True as above.
+  [[nodiscard]] bool expire();
+
+  // ---- reading ----
+  /// DRAM slots that reads fill.
+  [[nodiscard]] std::size_t slots() const;
+  [[nodiscard]] Bytes bytes() const;
+  [[nodiscard]] DiskRates rates() const;
+  /// Each class that has files, or wants some.
+  [[nodiscard]] std::vector<DiskModel> models() const;
+  /// What is there, for the next daemon.
+  [[nodiscard]] std::vector<DiskFound::Block> blocks(DiskId disk) const {
+    return classes_.blocks(disk);
+  }
+
+ private:
+  using Disk = DiskClasses::Disk;
+  struct Row {
+    Digest name;
+    std::uint32_t slot = 0;
+    std::uint64_t generation = 0;
+    std::vector<SlotId> dram{};
+    bool here = false;
+    bool dropped = false;  ///< nobody is to find it any more
+  };
+  /// Slots of a read that failed: the device may still write there.
+  struct Held {
+    DiskId disk;
+    std::vector<SlotId> slots;
+  };
+  /// Rows that follow each other, on their way to DRAM.
+  struct Run {
+    DiskId disk;
+    store::FromDisk wanted;  ///< but for its rows
+    std::vector<Row> rows;
+    std::size_t under_way = 0;
+    TimePoint since{0};
+    TimePoint expected{0};  ///< when all is here, by what was measured
+    TimePoint deadline{0};
+    Bytes queued{0};       ///< that were read before
+    bool behind = false;   ///< a head is computed meanwhile, and no claim waits
+    bool apart = false;    ///< each row is of use without those before it
+    bool slow = false;     ///< some row was not there in time
+    bool late = false;     ///< nobody waits for it any more
+    bool dropped = false;  ///< the cache was emptied meanwhile
+  };
+  struct Read {
+    std::uint64_t run = 0;
+    std::size_t row = 0;
+  };
+  struct Write {
+    DiskId disk;
+    std::uint32_t slot = 0;
+    Bytes bytes;
+    bool told = false;  ///< it has failed, and the device may still read the memory
+  };
+
+  /// How long a request with so many tokens to compute waits for what the files hold to be known.
+  [[nodiscard]] Nanoseconds opening_patience(const Session& session, std::int64_t tokens) const;
+  [[nodiscard]] Asked asked_by(const Request& request, const store::KeySpace& space) const;
+  /// The rows of the chain that follow each other from block `first` on, up to `end`, and that
+  /// nobody reads yet.
+  [[nodiscard]] std::vector<Row> found(const Disk& disk, const Asked& asked, std::size_t first,
+                                       std::size_t end, std::size_t most) const;
+  /// How many of the rows that `all` is about are computed while at most `rows` of those behind are
+  /// read. All of them: reading gains nothing.
+  [[nodiscard]] std::int64_t head_of(const Request& request, const planner::LoadCosts& all,
+                                     std::int64_t rows) const;
+  /// Reads that may be ordered besides those under way.
+  [[nodiscard]] std::size_t reads_left() const;
+  /// DRAM that reads may fill besides.
+  [[nodiscard]] Bytes dram_left(const Disk& disk) const;
+  /// The rows, which stand behind the first `known` of the chain, are waited for that long. Returns
+  /// the run that brings them.
+  std::uint64_t read(const Asked& asked, std::size_t known, std::vector<Row> rows,
+                     planner::Seconds patience, bool behind);
+  /// Gives slots to as many of the rows as DRAM has room for, and drops the others.
+  void take_dram(const Disk& disk, const Asked& asked, std::vector<Row>& rows);
+  [[nodiscard]] planner::LoadCosts costs(const Disk& disk, const Asked& asked,
+                                         std::size_t rows) const;
+  std::uint64_t start(Run run);
+  void write(const store::ForDisk& row);
+  /// What waited for the files of the class.
+  void offer_again(DiskId disk);
+  [[nodiscard]] bool read_ended(const Read& read, const DiskFinished& finished);
+  void write_ended(Write& write, const DiskFinished& finished);
+  void end(std::uint64_t id);
+  /// What has come is cached from now on. Returns the slots of what was known by then.
+  [[nodiscard]] std::vector<SlotId> adopt(Run& run);
+  static void measure(Disk& disk, const Run& run, double seconds);
+
+  Context& context_;
+  store::Store& store_;
+  Requests& requests_;
+  const Knowledge& knowledge_;
+  DiskClasses classes_;
+  store::WriteBudget budget_;
+  std::map<std::uint64_t, Run> runs_;
+  std::map<std::pair<DiskId, Digest>, std::uint64_t> coming_;  ///< by name: the run that brings it
+  std::map<Ticket, Read> reads_;
+  std::map<Ticket, Write> writes_;
+  std::map<Ticket, Held> held_;
+  /// Rows that are written once the files are there.
+  std::map<DiskId, std::map<DomainId, std::set<store::RowId>>> later_;
+  std::uint64_t last_run_ = 0;
+  std::vector<std::uint64_t> ended_;  ///< not taken yet
+};
+
+}  // namespace kvd::core

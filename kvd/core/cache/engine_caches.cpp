@@ -1,0 +1,569 @@
+#include "kvd/core/cache/engine_caches.hpp"
+
+#include <algorithm>
+#include <numeric>
+
+namespace kvd::core {
+
+namespace {
+
+constexpr std::size_t kMostCaches = 16;  ///< of a session
+/// What one command may make of work for the control thread.
+constexpr std::size_t kMostRanges = 65536;
+/// What may be under way besides the first copy of a session. Blocks, since each is kept until its
+/// copy has ended, in about 70 bytes; and bytes: those of the session's regions so many times. An
+/// engine has use for each block once in and once out.
+constexpr std::size_t kMostOfSession = 16384;
+constexpr std::size_t kMostOfDomain = 65536;
+constexpr std::int64_t kRegionsUnderWay = 4;
+constexpr std::uint32_t kMostTokens = 1u << 20;  ///< of a block
+constexpr std::int64_t kMostBlocks = std::int64_t{1} << 32;
+/// Rows that one event gives up, at most: the control thread has others to serve.
+constexpr std::size_t kMostAtOnce = 2048;
+/// Smaller ones cost more to count than they hold, and an engine chooses its own.
+constexpr Bytes kLeastSlot{4096};
+
+Error invalid(std::string message) {
+  return make_error(ErrorCode::kInvalidArgument, std::move(message));
+}
+
+std::string text(std::int64_t value) { return std::to_string(value); }
+
+/// Blocks that are smaller than a slot share a class whatever their size, so their size is part of
+/// what they are found by: else a larger one would be loaded with what was in the slot before.
+Fingerprint of_size(Fingerprint fingerprint, Bytes block) {
+  auto size = block < kLeastSlot ? static_cast<std::uint64_t>(block.value) : 0;
+  for (std::uint8_t& byte : fingerprint.digest.bytes) {
+    byte = static_cast<std::uint8_t>(byte ^ (size & 0xff));
+    size >>= 8;
+  }
+  return fingerprint;
+}
+
+/// Where each digest stands for the first time, in order.
+std::vector<std::size_t> firsts(const std::vector<Digest>& digests) {
+  std::vector<std::size_t> at(digests.size());
+  std::iota(at.begin(), at.end(), 0);
+  std::sort(at.begin(), at.end(), [&](std::size_t a, std::size_t b) {
+    const auto order = digests[a] <=> digests[b];
+    return order != 0 ? order < 0 : a < b;
+  });
+  const auto same = [&](std::size_t a, std::size_t b) { return digests[a] == digests[b]; };
+  at.erase(std::unique(at.begin(), at.end(), same), at.end());
+  std::sort(at.begin(), at.end());
+  return at;
+}
+
+/// What a cache with so many pieces takes.
+Bytes bytes_of_pieces(std::size_t pieces) {
+  return Bytes(static_cast<std::int64_t>(2 * sizeof(EngineCache) + pieces * sizeof(BlockPiece)));
+}
+
+/// Where the piece ends; none: beyond `most`.
+std::optional<std::int64_t> end_of(const BlockPiece& piece, std::int64_t blocks, Bytes most) {
+  const std::int64_t limit = most.value;
+  if (piece.offset.value < 0 || piece.stride.value < 0 || piece.bytes.value <= 0 ||
+      piece.offset.value > limit || piece.bytes.value > limit ||
+      (blocks > 1 && piece.stride.value > limit / (blocks - 1))) {
+    return std::nullopt;
+  }
+  const std::int64_t end =
+      piece.offset.value + (blocks - 1) * piece.stride.value + piece.bytes.value;
+  return end <= limit ? std::optional(end) : std::nullopt;
+}
+
+}  // namespace
+
+// ---- caches -------------------------------------------------------------------------------------
+
+Status EngineCaches::check_pieces(const OpenCache& open, const Session& session) const {
+  const auto slabs = Spaces::slabs_of(session, open.region);
+  if (!slabs) {
+    return make_error(
+        ErrorCode::kNotFound,
+        "region " + std::to_string(open.region.value) +
+            " is not this session's: allocate it in the session that opens the cache");
+  }
+  const Bytes whole = slab_bytes(session) * std::int64_t{*slabs};
+  Bytes sum;
+  for (const BlockPiece& piece : open.pieces) {
+    if (open.blocks < 1 || open.blocks > kMostBlocks || !end_of(piece, open.blocks, whole)) {
+      return invalid("a piece of " + text(open.blocks) + " blocks is not within the region of " +
+                     text(whole.value) + " bytes");
+    }
+    if (open.blocks > 1 && piece.stride < piece.bytes) {
+      return invalid("pieces of neighbouring blocks overlap: a stride is at least the bytes");
+    }
+    sum += piece.bytes;
+  }
+  if (sum == open.block_bytes) return {};
+  return invalid("the pieces of a block have " + text(sum.value) + " bytes, the block " +
+                 text(open.block_bytes.value));
+}
+
+void EngineCaches::on_open(const Command& command, const OpenCache& open) {
+  Session& session = requests_.sessions().at(command.engine);
+  const auto refuse = [&](const Error& error) {
+    context_.refuse(command, error.code, error.message);
+  };
+  if (session.ranks) {
+    return refuse(make_error(ErrorCode::kUnsupported,
+                             "the ranks of a group share their session, and a cache belongs to one "
+                             "process: open another session for it, outside the group"));
+  }
+  if (session.leases.caches.size() >= kMostCaches) {
+    return refuse(make_error(ErrorCode::kQuotaExceeded,
+                             "16 caches of this session are open, the most there can be: close "
+                             "some"));
+  }
+  if (open.block_bytes <= Bytes(0) || open.block_tokens == 0 || open.block_tokens > kMostTokens) {
+    return refuse(invalid("a block has no bytes, or not 1 to 2^20 tokens"));
+  }
+  const Bytes kept = bytes_of_pieces(open.region ? open.pieces.size() : 0);
+  if (const Status fits = requests_.may_keep(session.info.domain, kept); !fits.ok()) {
+    return refuse(fits.error());
+  }
+  if (open.region) {
+    if (const Status fits = check_pieces(open, session); !fits.ok()) return refuse(fits.error());
+  }
+  EngineCache cache;
+  cache.slot_bytes = std::max(open.block_bytes, kLeastSlot);
+  // As a model of one layer and one token: what a class is of is the size of its slots.
+  const auto model_class = classes_.of({1, 1, 1, cache.slot_bytes, 1}, session.info.domain);
+  if (!model_class.ok()) return refuse(model_class.error());
+  const Fingerprint fingerprint = of_size(open.fingerprint, open.block_bytes);
+  cache.space = {fingerprint, session.info.domain, *model_class, store::KeySpace::kPlacedByEngines};
+  cache.block_bytes = open.block_bytes;
+  cache.block_tokens = open.block_tokens;
+  cache.saved = Knowledge::saved(Tokens(open.block_tokens), open.block_bytes);
+  cache.region = open.region;
+  cache.blocks = open.blocks;
+  if (open.region) {
+    cache.layout = std::make_shared<const store::BlockLayout>(
+        store::BlockLayout{open.pieces, {}, slab_bytes(session)});
+  }
+  const CacheId id(++last_cache_);
+  disk_.meet(session, *model_class, {fingerprint, 1, 1, open.block_tokens, 1, 1, cache.slot_bytes});
+  session.leases.caches.emplace(id, std::move(cache));
+  requests_.keep(session, kept);
+  context_.reply(command, ValueReply{id.value});
+}
+
+void EngineCaches::on_close(const Command& command, const CloseCache& close) {
+  Session& session = requests_.sessions().at(command.engine);
+  const auto cache = session.leases.caches.find(close.cache);
+  if (cache == session.leases.caches.end()) {
+    return context_.refuse(
+        command, ErrorCode::kNotFound,
+        "cache " + std::to_string(close.cache.value) + " is not this session's: open one");
+  }
+  const auto& layout = cache->second.layout;
+  requests_.keep(session, Bytes(0) - bytes_of_pieces(layout ? layout->pieces.size() : 0));
+  session.leases.caches.erase(cache);
+  context_.reply(command, Done{});
+}
+
+void EngineCaches::on_describe(const Command& command, const DescribeCache& described) {
+  Session& session = requests_.sessions().at(command.engine);
+  auto& caches = session.leases.caches;
+  const auto found = caches.find(described.cache);
+  if (found == caches.end()) {
+    return context_.refuse(
+        command, ErrorCode::kNotFound,
+        "cache " + std::to_string(described.cache.value) + " is not this session's: open one");
+  }
+  found->second.model = described.model;
+  DiskClasses::Disk* disk = disk_.classes().find(found->second.space);
+  const bool is_its_own = disk != nullptr && disk->domain == session.info.domain;
+  if (is_its_own && !described.model.empty()) disk->model = described.model;
+  context_.reply(command, Done{});
+}
+
+// ---- what is asked of them ----------------------------------------------------------------------
+
+Status EngineCaches::check_copy(const EngineCache& cache, const Session& session,
+                                const CacheBlocks& asked) const {
+  if (!cache.region) {
+    return invalid("the cache was opened without a region: it can look up and drop alone");
+  }
+  if (!Spaces::slabs_of(session, cache.region)) {
+    return make_error(ErrorCode::kNotFound, "the region of the cache has been freed");
+  }
+  if (asked.digests.empty() || asked.blocks.size() != asked.digests.size()) {
+    return invalid("a copy of no blocks, or not of one for each digest");
+  }
+  std::vector<std::uint32_t> blocks = asked.blocks;
+  std::sort(blocks.begin(), blocks.end());
+  if (std::int64_t{blocks.back()} >= cache.blocks) {
+    return invalid("block " + std::to_string(blocks.back()) + " of a region with " +
+                   text(cache.blocks));
+  }
+  if (asked.op == CacheBlocks::Op::kLoad &&
+      std::adjacent_find(blocks.begin(), blocks.end()) != blocks.end()) {
+    return invalid("two blocks are loaded into one");
+  }
+  if (blocks.size() * cache.layout->pieces.size() > kMostRanges) {
+    return invalid("more than 65536 pieces in one copy: split it over several");
+  }
+  if (open_.contains({session.id, asked.ticket % kTicketPlaces})) {
+    return make_error(ErrorCode::kWouldBlock,
+                      "256 copies of this session are under way: wait for some of them");
+  }
+  KVD_TRY(check_backed(cache, session, asked.blocks));
+  return check_under_way(session, counts_of(cache, asked.blocks.size()));
+}
+
+Status EngineCaches::check_under_way(const Session& session, const UnderWay& more) const {
+  const auto own = under_way_.find(session.id);
+  if (own == under_way_.end()) return {};
+  std::size_t of_domain = 0, slabs = 0;
+  for (const auto& [engine, sum] : under_way_) {
+    if (sum.domain == session.info.domain) of_domain += sum.blocks;
+  }
+  for (const auto& [id, region] : session.leases.regions) slabs += region.slabs.size();
+  const Bytes most = slab_bytes(session) * (kRegionsUnderWay * static_cast<std::int64_t>(slabs));
+  const UnderWay& sum = own->second;
+  if (sum.blocks + more.blocks <= kMostOfSession && of_domain + more.blocks <= kMostOfDomain &&
+      sum.bytes + more.bytes <= most) {
+    return {};
+  }
+  return make_error(ErrorCode::kWouldBlock,
+                    "copies of " + std::to_string(sum.blocks) + " blocks, " +
+                        text(sum.bytes.value) + " bytes, of this session are under way, of " +
+                        std::to_string(of_domain) +
+                        " blocks in its domain: wait for some of them (at most 16384 blocks a "
+                        "session, 65536 a domain, and four times the bytes of its regions)");
+}
+
+// A region has all its slabs; of a space some may be away.
+Status EngineCaches::check_backed(const EngineCache& cache, const Session& session,
+                                  const std::vector<std::uint32_t>& blocks) const {
+  if (!session.leases.spaces.contains(cache.region)) return {};
+  const std::vector<Backing>& at = session.leases.spaces.at(cache.region).at;
+  for (const std::uint32_t block : blocks) {
+    bool backed = true;
+    cache.layout->each_range(block, [&](std::size_t position, Bytes, Bytes, Bytes) {
+      backed = backed && static_cast<bool>(at[position].region);
+    });
+    if (!backed) {
+      return invalid("block " + std::to_string(block) +
+                     " is where nothing stands behind the space: put a region there first");
+    }
+  }
+  return {};
+}
+
+bool EngineCaches::on_blocks(const Command& command, const CacheBlocks& asked) {
+  Session& session = requests_.sessions().at(command.engine);
+  const auto cache = session.leases.caches.find(asked.cache);
+  if (cache == session.leases.caches.end()) {
+    context_.refuse(
+        command, ErrorCode::kNotFound,
+        "cache " + std::to_string(asked.cache.value) + " is not this session's: open one");
+    return false;
+  }
+  const bool copies = asked.op == CacheBlocks::Op::kStore || asked.op == CacheBlocks::Op::kLoad;
+  if (copies) {
+    if (const Status fits = check_copy(cache->second, session, asked); !fits.ok()) {
+      context_.refuse(command, fits.error().code, fits.error().message);
+      return false;
+    }
+  }
+  switch (asked.op) {
+    case CacheBlocks::Op::kLookup:
+      rows_.asked(cache->second.space, asked.digests);
+      context_.reply(command, ValueReply{leading(session, cache->second, asked.digests)});
+      return false;
+    case CacheBlocks::Op::kDrop:
+      context_.reply(command, ValueReply{drop(cache->second, asked.digests)});
+      return true;
+    case CacheBlocks::Op::kStore:
+      on_store(command, cache->second, asked);
+      return false;
+    case CacheBlocks::Op::kLoad:
+      on_load(command, cache->second, asked);
+      return false;
+  }
+  return false;
+}
+
+// ---- storing ------------------------------------------------------------------------------------
+
+std::optional<std::vector<SlotId>> EngineCaches::take(const Command& command,
+                                                      const store::Taker& taker, std::size_t count,
+                                                      std::size_t held) {
+  if (count == 0) return std::vector<SlotId>();
+  const Bytes needed = taker.slot_bytes * static_cast<std::int64_t>(count);
+  pool::SlotGrant grant;
+  grant.code = ErrorCode::kOutOfMemory;
+  const Bytes stays = taker.slot_bytes * static_cast<std::int64_t>(held);
+  // Nothing makes way for what would not fit all the same.
+  if (store_.cache.available(taker.domain, Tier::kDram) >= needed + stays) {
+    grant = store_.cache.take(Tier::kDram, taker, static_cast<std::uint32_t>(count),
+                              count + kMostAtOnce);
+  }
+  if (grant.code == ErrorCode::kOk) return std::move(grant.slots);
+  if (grant.code == ErrorCode::kWouldBlock || !gone_.empty() || requests_.is_behind()) {
+    context_.refuse(command, ErrorCode::kWouldBlock,
+                    "DRAM is being made ready for the domain: store again");
+  } else {
+    context_.refuse(command, grant.code,
+                    "DRAM has no room for " + text(needed.value) +
+                        " bytes, nor anything cached that could make way: drop what is parked, "
+                        "enlarge pool.dram, or raise the domain's DRAM quota");
+  }
+  return std::nullopt;
+}
+
+store::Taker EngineCaches::taker_of(const Session& session, const EngineCache& cache) {
+  return {cache.space.model_class, session.info.domain, session.id, cache.slot_bytes,
+          session.share().device};
+}
+
+void EngineCaches::on_store(const Command& command, EngineCache& cache, const CacheBlocks& asked) {
+  const Session& session = requests_.sessions().at(command.engine);
+  Copy copy{session.id,
+            asked.ticket,
+            {},
+            asked.park,
+            false,
+            cache.space,
+            taker_of(session, cache),
+            cache.saved,
+            {}};
+  std::vector<Digest> parked;
+  std::vector<std::size_t> fresh;
+  // Stored again they count as asked for, and do not make way for the others.
+  copy.taker.chain = rows_.chain_of(cache.space, asked.digests);
+  const std::vector<store::EntryId> held =
+      rows_.store_again(cache.space, asked.digests, copy.taker.chain);
+  for (const std::size_t i : firsts(asked.digests)) {
+    const Digest& digest = asked.digests[i];
+    const bool known = bool(rows_.row(cache.space, digest));
+    if (!known) fresh.push_back(i);
+    if (known && asked.park && park(copy, digest)) parked.push_back(digest);
+  }
+  const auto slots = take(command, copy.taker, fresh.size(), rows_.cached(cache.space, held));
+  rows_.release(cache.space, held);
+  if (!slots) {
+    std::vector<SlotId> free;
+    for (const Digest& digest : parked) {
+      parked_.unpark(rows_.row(cache.space, digest), session.id, free);
+    }
+    store_.tiers.free(Tier::kDram, std::move(free));
+    return;
+  }
+  store::CopyRanges order = order_for(session, cache, false);
+  std::vector<std::uint32_t> blocks;
+  for (std::size_t i = 0; i < fresh.size(); ++i) {
+    copy.storing.push_back({asked.digests[fresh[i]], (*slots)[i]});
+    storing_.begin({cache.space, asked.digests[fresh[i]]});
+    blocks.push_back(asked.blocks[fresh[i]]);
+    order.blocks.push_back({blocks.back(), (*slots)[i]});
+  }
+  copy.regions = regions_of(session, cache, blocks);
+  copy.counts = counts_of(cache, fresh.size());
+  start(session, std::move(copy), std::move(order));
+  context_.reply(command, ValueReply{fresh.size()});
+}
+
+// From the tail, so that of blocks stored together the first is the last to go.
+void EngineCaches::finish_store(Ticket ticket, const Copy& copy, bool ok) {
+  std::vector<SlotId> unused;
+  for (auto each = copy.storing.rbegin(); each != copy.storing.rend(); ++each) {
+    const bool wanted = storing_.end({copy.space, each->digest}, ticket) && ok && !copy.lost;
+    const bool kept =
+        wanted && rows_.add({copy.space, copy.taker, copy.saved, each->digest, each->slot});
+    if (!kept) unused.push_back(each->slot);
+    if (wanted && copy.park) park(copy, each->digest);
+  }
+  store_.tiers.free(Tier::kDram, std::move(unused));
+}
+
+// ---- loading ------------------------------------------------------------------------------------
+
+void EngineCaches::on_load(const Command& command, EngineCache& cache, const CacheBlocks& asked) {
+  const Session& session = requests_.sessions().at(command.engine);
+  const auto slots = rows_.find(cache.space, asked.digests);
+  if (!slots) return load_from_disk(command, cache, asked);
+  store::CopyRanges order = order_for(session, cache, true);
+  Copy copy{session.id, asked.ticket, {}, false, false, cache.space, {}, {}, {}};
+  for (std::size_t i = 0; i < slots->size(); ++i) {
+    order.blocks.push_back({asked.blocks[i], (*slots)[i]});
+  }
+  copy.regions = regions_of(session, cache, asked.blocks);
+  copy.counts = counts_of(cache, slots->size());
+  // They may be given up meanwhile: the slots wait for the end of the copy.
+  store_.tiers.copy_reads(order.ticket, Tier::kDram, *slots);
+  start(session, std::move(copy), std::move(order));
+  context_.reply(command, ValueReply{slots->size()});
+}
+
+// ---- copies -------------------------------------------------------------------------------------
+
+// Slabs of a space come and go, and a copy under way goes on with those that stood there.
+std::shared_ptr<const store::BlockLayout> EngineCaches::layout_of(const Session& session,
+                                                                  EngineCache& cache) const {
+  std::vector<SlabIndex> slabs;
+  const auto region = session.leases.regions.find(cache.region);
+  if (region != session.leases.regions.end()) {
+    slabs = region->second.slabs;
+  } else {
+    for (const Backing& at : session.leases.spaces.at(cache.region).at) slabs.push_back(at.slab);
+  }
+  if (slabs != cache.layout->slabs) {
+    store::BlockLayout changed = *cache.layout;
+    changed.slabs = std::move(slabs);
+    cache.layout = std::make_shared<const store::BlockLayout>(std::move(changed));
+  }
+  return cache.layout;
+}
+
+std::set<RegionId> EngineCaches::regions_of(const Session& session, const EngineCache& cache,
+                                            const std::vector<std::uint32_t>& blocks) {
+  const auto space = session.leases.spaces.find(cache.region);
+  if (space == session.leases.spaces.end()) return {cache.region};
+  std::set<RegionId> regions;
+  RegionId last;  // neighbours are mostly in the same
+  for (const std::uint32_t block : blocks) {
+    cache.layout->each_range(block, [&](std::size_t position, Bytes, Bytes, Bytes) {
+      const RegionId region = space->second.at[position].region;
+      if (region != last) regions.insert(region);
+      last = region;
+    });
+  }
+  return regions;
+}
+
+store::CopyRanges EngineCaches::order_for(const Session& session, EngineCache& cache,
+                                          bool to_hbm) const {
+  store::CopyRanges order;
+  order.ticket = context_.orders.next_ticket();
+  order.domain = session.info.domain;
+  order.engine = session.id;
+  order.to_hbm = to_hbm;
+  order.slot_bytes = cache.slot_bytes;
+  order.layout = layout_of(session, cache);
+  return order;
+}
+
+void EngineCaches::tell(const Copy& copy, SetTicket::State state) {
+  context_.emit(SetTicket{copy.engine, copy.ticket, state});
+}
+
+void EngineCaches::start(const Session& session, Copy copy, store::CopyRanges order) {
+  if (order.blocks.empty()) return tell(copy, SetTicket::State::kDone);
+  begin(session, copy.ticket, copy.regions, copy.counts);
+  copies_.emplace(order.ticket, std::move(copy));
+  context_.orders.add(std::move(order));
+}
+
+void EngineCaches::begin(const Session& session, std::uint64_t ticket,
+                         const std::set<RegionId>& regions, const UnderWay& counts) {
+  context_.emit(SetTicket{session.id, ticket, SetTicket::State::kPending});
+  open_.insert({session.id, ticket % kTicketPlaces});
+  for (const RegionId region : regions) region_copies_.begin(region);
+  UnderWay& sum = under_way_[session.id];
+  sum.domain = session.info.domain;
+  sum.blocks += counts.blocks;
+  sum.bytes += counts.bytes;
+}
+
+void EngineCaches::over(EngineId engine, std::uint64_t ticket, const std::set<RegionId>& regions,
+                        const UnderWay& counts) {
+  for (const RegionId region : regions) (void)region_copies_.end(region);
+  open_.erase({engine, ticket % kTicketPlaces});
+  const auto sum = under_way_.find(engine);
+  sum->second.blocks -= counts.blocks;
+  sum->second.bytes -= counts.bytes;
+  if (sum->second.blocks == 0) under_way_.erase(sum);
+}
+
+bool EngineCaches::on_copy(const CopyFinished& finished) {
+  const auto ended = copies_.extract(finished.ticket);
+  if (ended.empty()) return false;
+  const Copy& copy = ended.mapped();
+  if (!finished.ok && !finished.dropped) {
+    ++context_.counters.copy_failures;
+    context_.note(Note::Level::kError, copy.engine, "a copy of a cache's blocks failed");
+  }
+  finish_store(finished.ticket, copy, finished.ok);
+  store_.tiers.copy_ended(finished.ticket);
+  if (copy.load != 0) {
+    Load& load = loads_.at(copy.load);
+    --load.copies;
+    load.failed = load.failed || !finished.ok;
+    if (load.over()) end_load(copy.load);
+    return true;
+  }
+  over(copy.engine, copy.ticket, copy.regions, copy.counts);
+  tell(copy, finished.ok ? SetTicket::State::kDone : SetTicket::State::kFailed);
+  return true;
+}
+
+// ---- parked, and dropped ------------------------------------------------------------------------
+
+bool EngineCaches::park(const Copy& copy, const Digest& digest) {
+  if (!requests_.sessions().contains(copy.engine)) return false;
+  const store::RowId row = rows_.row(copy.space, digest);
+  return parked_.park(row, {copy.space, digest}, copy.engine);
+}
+
+// What was parked under an engine's own key nobody else would ask for.
+bool EngineCaches::give_up_parked() {
+  std::vector<SlotId> slots;
+  std::size_t count = 0;
+  while (!gone_.empty() && count < kMostAtOnce) {
+    const store::RowId row = parked_.one_of(gone_.back());
+    if (!row) {
+      gone_.pop_back();
+      continue;
+    }
+    parked_.unpark(row, gone_.back(), slots);
+    if (!parked_.has(row)) forget(row, slots);
+    ++count;
+  }
+  store_.tiers.free(Tier::kDram, std::move(slots));
+  return count > 0;
+}
+
+void EngineCaches::forget(store::RowId row, std::vector<SlotId>& slots) {
+  const SlotId slot = rows_.forget(row);
+  if (!slot.none()) slots.push_back(slot);
+}
+
+std::uint64_t EngineCaches::drop(const EngineCache& cache, std::span<const Digest> digests) {
+  std::vector<SlotId> slots, unparked;
+  for (const Digest& digest : digests) {
+    const store::RowId row = rows_.row(cache.space, digest);
+    parked_.unpark(row, std::nullopt, unparked);
+    forget(row, slots);
+    disk_.forget(cache.space, digest);
+    if (!copies_.empty()) storing_.drop({cache.space, digest}, copies_.rbegin()->first);
+  }
+  const std::uint64_t dropped = slots.size();
+  slots.insert(slots.end(), unparked.begin(), unparked.end());
+  store_.tiers.free(Tier::kDram, std::move(slots));
+  return dropped;
+}
+
+void EngineCaches::end(Session& session, bool dies) {
+  session.leases.caches.clear();
+  gone_.push_back(session.id);
+  (void)give_up_parked();
+  for (auto& [ticket, copy] : copies_) {
+    if (copy.engine != session.id) continue;
+    copy.lost = copy.lost || dies || copy.park;
+    // What others will find is copied to the end.
+    if (copy.storing.empty() || copy.lost) context_.orders.add(store::DropCopy{ticket});
+  }
+  give_up_loads(session.id);
+}
+
+std::size_t EngineCaches::slots() const {
+  std::size_t sum = 0;
+  for (const auto& [ticket, copy] : copies_) sum += copy.storing.size();
+  return sum;
+}
+
+}  // namespace kvd::core

@@ -1,0 +1,81 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "kvd/core/deciding/layer_plans.hpp"
+#include "kvd/core/moves/dram_copies.hpp"
+#include "kvd/core/moves/ground.hpp"
+#include "kvd/core/moves/needs.hpp"
+#include "kvd/core/moves/promises.hpp"
+#include "kvd/core/moves/regions.hpp"
+#include "kvd/core/moves/streams.hpp"
+#include "kvd/core/moves/supply.hpp"
+#include "kvd/core/moves/swaps.hpp"
+
+namespace kvd::core {
+
+/// Decides who gets the HBM that is free: it serves claims in their order, lets running requests
+/// grow, and chooses who gives way when nobody could grow any more.
+///
+/// Source: kvd/DESIGN.md "A step"; vLLM's rule for a full cache (the latest arrival gives way).
+///
+/// Owner: control thread. Cost: O(claims served) and O(running requests of the session).
+class Claims {
+ public:
+  Claims(Ground& ground, DramCopies& copies, Streams& streams, Needs& needs, Supply& supply,
+         Swaps& swaps, Promises& promises, Regions& regions, LayerPlans& plans)
+      : context_(ground.context),
+        store_(ground.store),
+        requests_(ground.requests),
+        prefixes_(ground.prefixes),
+        memory_(ground.memory),
+        copies_(copies),
+        streams_(streams),
+        needs_(needs),
+        supply_(supply),
+        swaps_(swaps),
+        promises_(promises),
+        regions_(regions),
+        plans_(plans) {}
+
+  /// After anything that may have made memory free: regions first, they wait for whole slabs.
+  void serve_everyone();
+  /// In their order; a claim that needs a while is overtaken only where it says why.
+  void serve(DomainId domain);
+  /// What waited for a slab to be mapped takes it at once: until the next step another could.
+  void feed_starved(Session& session);
+  /// A block for the next token of each running request; where nobody could go on, one leaves.
+  void grow_running(Session& session);
+
+ private:
+  [[nodiscard]] ErrorCode serve_claim(Request& request);
+  bool relieve_class_pressure(const Request& request);
+  enum class Emptying : std::uint8_t { kNone, kPinned, kStarted };
+  Emptying empty_slab(const Request& request, SlabIndex slab);
+  [[nodiscard]] bool is_curbed(Share share);
+  [[nodiscard]] std::vector<DeviceId> short_devices(const Request& request);
+  void make_way(Session& session, Request& hungry);
+  void ask_paused(const Request& request, Share share);
+  [[nodiscard]] Request* latest_paused(Share share);
+  [[nodiscard]] Request* latest_staged(Session& session);
+  [[nodiscard]] Share short_share(const Session& session) const;
+  [[nodiscard]] ErrorCode grow_prefill(Request& request);
+  [[nodiscard]] ErrorCode grow_next(Request& request);
+
+  Context& context_;
+  store::Store& store_;
+  Requests& requests_;
+  Prefixes& prefixes_;
+  RequestMemory& memory_;
+  DramCopies& copies_;
+  Streams& streams_;
+  Needs& needs_;
+  Supply& supply_;
+  Swaps& swaps_;
+  Promises& promises_;
+  Regions& regions_;
+  LayerPlans& plans_;
+};
+
+}  // namespace kvd::core

@@ -1,0 +1,61 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "kvd/core/moves/ground.hpp"
+
+namespace kvd::core {
+
+/// Which layers stay in HBM: when a plan is asked for, what the one that came changes, and who
+/// pauses. The solver works elsewhere; nobody waits for it. Also the `place` command: what the
+/// placement policy would do with a batch now.
+///
+/// Source: OrbitFlow sec. 3.4 and 4.3 (expiry, batch change and mismatch as triggers; pause the
+///         largest, resume after an end); kvd/DESIGN.md "Blocks that come and go".
+///
+/// Owner: control thread. Cost: O(requests of the session).
+class LayerPlans {
+ public:
+  explicit LayerPlans(Ground& ground)
+      : context_(ground.context),
+        store_(ground.store),
+        requests_(ground.requests),
+        knowledge_(ground.knowledge),
+        memory_(ground.memory) {}
+
+  /// Asks for a plan where the one in force has expired, or is for another batch.
+  void renew(Session& session);
+  /// The solver has answered.
+  void on_plan(const PlanReady& ready);
+  /// It keeps its blocks and does not run, until one of its session ends; its staging is free.
+  void pause(Session& session, Request& request);
+  /// Its layers stream no more: nobody is paused.
+  void forget(Session& session);
+  void on_place(const Command& command, const Place& place);
+  /// What the placement policy is asked about these requests.
+  [[nodiscard]] PlacementInput placement_input(Session& session,
+                                               const std::vector<RequestKey>& keys);
+
+ private:
+  [[nodiscard]] std::vector<RequestKey> batch_of(Session& session);
+  void ask_plan(Session& session, const std::string& policy);
+  void adopt_plan(Session& session, const planner::PlacementDecision& decision);
+  void evict_paused(Session& session, const planner::PlacementDecision& decision, Blocks have);
+  void answer_place(Session& session, const Result<planner::PlacementDecision>& decision);
+  static void send_away(const Session& session, Request& request, std::int32_t layer);
+  [[nodiscard]] planner::Seconds fetch_time(const Session& session);
+  [[nodiscard]] Blocks room_for(Session& session, const std::vector<RequestKey>& keys);
+  [[nodiscard]] static std::vector<std::int32_t> offloaded_layers(const Request& request);
+  [[nodiscard]] planner::PlacementConfig placement_config() const;
+
+  Context& context_;
+  store::Store& store_;
+  Requests& requests_;
+  Knowledge& knowledge_;
+  RequestMemory& memory_;
+  std::uint64_t last_pause_ = 0;
+};
+
+}  // namespace kvd::core

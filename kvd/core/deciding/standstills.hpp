@@ -1,0 +1,74 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "kvd/core/deciding/silence.hpp"
+#include "kvd/core/moves/ground.hpp"
+#include "kvd/core/moves/needs.hpp"
+#include "kvd/core/moves/supply.hpp"
+
+namespace kvd::core {
+
+/// Somebody of a domain wants memory of a device, nobody runs there, nor where a group waits for
+/// its turn, and nothing is under way.
+struct Standstill {
+  std::uint64_t progress = 0;  ///< Domain::progress then, the latest of the devices
+  TimePoint since{0};
+  bool told = false;
+};
+
+/// What nobody should see: requests that want memory, nobody who runs, and nothing under way that
+/// could change it. Policies let somebody in where there is room, so the room is held by what does
+/// not move: a region, another domain's loan, requests of which none can grow or leave. It is told
+/// once, and after `standstill_after` the latest request ends, those that hold memory first.
+///
+/// A group comes in on all its devices at once: one that has room for it does not stand still
+/// before the others do.
+///
+/// Owner: control thread. Cost: O(requests of a share in which nobody runs), else O(sessions).
+class Standstills {
+ public:
+  Standstills(Ground& ground, Needs& needs, Supply& supply, Silence& silence)
+      : context_(ground.context),
+        store_(ground.store),
+        requests_(ground.requests),
+        memory_(ground.memory),
+        needs_(needs),
+        supply_(supply),
+        silence_(silence) {}
+
+  /// At every tick.
+  void watch();
+  /// At its engine's step, so that reports of it have been taken and the reply tells of its end.
+  void end_given_up(Session& session);
+
+ private:
+  void watch(Share share);
+  /// The devices that those of the share wait for: its own, and others that groups need, too.
+  /// Empty where anything moves there, or nobody waits.
+  [[nodiscard]] std::vector<DeviceId> standing(Share share);
+  void add_awaited(Share share, std::vector<DeviceId>& devices);
+  [[nodiscard]] std::uint64_t progress_on(DomainId domain,
+                                          const std::vector<DeviceId>& devices) const;
+  [[nodiscard]] bool moves(Share share);
+  [[nodiscard]] bool somebody_wants(Share share);
+  void tell(Share share, const Standstill& standstill);
+  [[nodiscard]] std::string name_of(DomainId domain) const;
+  /// Names who holds the device's HBM, for people to read.
+  [[nodiscard]] std::string holders(DeviceId device);
+  void give_up_latest(Share share);
+
+  Context& context_;
+  store::Store& store_;
+  Requests& requests_;
+  RequestMemory& memory_;
+  Needs& needs_;
+  Supply& supply_;
+  Silence& silence_;
+  std::map<Share, Standstill> still_;
+};
+
+}  // namespace kvd::core

@@ -1,0 +1,256 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "ipc/vocabulary/digest.hpp"
+#include "ipc/vocabulary/ids.hpp"
+#include "ipc/vocabulary/result.hpp"
+#include "ipc/vocabulary/units.hpp"
+#include "kvd/store/cache/kept_rows.hpp"
+#include "kvd/store/memory/orders.hpp"
+#include "planner/policy/placement.hpp"
+
+/// What the Controller wants its shell to do.
+namespace kvd::core {
+
+/// The shape that fixes a class's slot size, with all defaults filled in.
+struct ModelClass {
+  std::uint32_t layers = 0;
+  std::uint32_t layers_per_block = 1;
+  std::uint32_t block_tokens = 16;
+  Bytes bytes_per_token_per_layer;  ///< of one rank
+  std::uint32_t ranks = 1;  ///< of a tensor-parallel group; each holds all layers of its heads
+
+  /// Layer groups of one rank.
+  [[nodiscard]] std::uint32_t rank_groups() const {
+    return (layers + layers_per_block - 1) / layers_per_block;
+  }
+  /// Counts the groups of all ranks: those of rank r are r * rank_groups() and the following.
+  [[nodiscard]] std::uint32_t groups() const { return ranks * rank_groups(); }
+  [[nodiscard]] Bytes slot_bytes() const {
+    return bytes_per_token_per_layer * std::int64_t{layers_per_block} * block_tokens;
+  }
+  friend auto operator<=>(const ModelClass&, const ModelClass&) = default;
+};
+
+/// Where a command came from; the shell matches the reply to its peer by it.
+using ReplyTo = Id<struct ReplyToTag, std::uint64_t>;
+
+struct RunEntry {
+  RequestId request;
+  Tokens present;
+  Tokens tokens;
+  Ticket ticket;
+  bool prefill = false;
+  bool swapped_in = false;
+  /// Some of its blocks are staged while the iteration runs: before it touches layer group l, the
+  /// engine waits for the layers' fence to reach layer_mark(iteration, l + 1).
+  bool streamed = false;
+  std::uint32_t distance = 0;  ///< k of the plan in force: groups k, 2k, … stream; 0: none
+  std::uint32_t row = 0;
+};
+enum class Hold : std::uint8_t {  // the numbers of wire::HoldReason
+  kNone = 0,
+  kWaiting = 1,
+  kNoMemory = 2,
+  kSwappedOut = 3,
+  kPromised = 4,
+  kSlabNotMapped = 5,
+  kForced = 6,
+  kComplete = 7,
+  kPaused = 8,
+  kOutOfMemory = 9,  ///< the request is no more
+  kDrained = 10,     ///< likewise
+};
+struct HoldEntry {
+  RequestId request;
+  Hold reason = Hold::kNone;
+};
+struct StepReply {
+  std::uint64_t iteration = 0;
+  PlanVersion table_version;
+  std::vector<RunEntry> run;
+  std::vector<HoldEntry> hold;
+};
+struct RegionReply {
+  RegionId region;
+  Bytes slab_bytes;
+  std::uint32_t slabs = 0;
+};
+struct BlocksReply {
+  std::uint32_t blocks = 0;  ///< new ones per layer group; the next step's table shows them
+};
+struct PlaceReply {
+  struct Entry {
+    RequestId request;
+    std::uint32_t distance = 0;
+    Blocks resident;
+  };
+  std::vector<Entry> entries;
+  Blocks budget;
+};
+struct StatsReply {
+  Bytes region, hbm, dram;
+  std::uint64_t waiting = 0, running = 0, rotary = 0, rotations_out = 0, rotations_in = 0;
+};
+/// For an engine that picks its blocks itself: what its next step shall do.
+struct ScheduleReply {
+  std::vector<RequestId> preempt;             ///< in this order
+  std::vector<RequestId> admit;               ///< likewise; the others that do not run stay out
+  std::uint32_t prefill_tokens = UINT32_MAX;  ///< prompt tokens, at most
+};
+/// To a command about a cache or a space: its number, how many blocks, or how many bytes.
+struct ValueReply {
+  std::uint64_t value = 0;
+};
+struct Done {};
+
+struct Reply {
+  EngineId engine;
+  ReplyTo reply_to;
+  std::variant<Done, StepReply, RegionReply, BlocksReply, PlaceReply, StatsReply, ValueReply,
+               ScheduleReply, Error>
+      body;
+};
+
+/// One row of a block table; slots in the order [group][block].
+struct TableRow {
+  RequestId request;
+  Tokens tokens;
+  std::uint32_t blocks = 0;
+  std::uint32_t groups = 0;
+  store::SharedList<SlotId> slots;  ///< shared by all tables in which they are the same
+};
+/// Publish before the reply that names the version.
+struct PublishTable {
+  EngineId engine;
+  PlanVersion version;
+  std::vector<TableRow> rows;
+  bool idle = false;  ///< the engine runs nothing, so it reads no older version
+};
+
+// What it wants done with memory: kvd/store says what each means.
+using store::AskUnmap;
+using store::BlockLayout;
+using store::CopyRanges;
+using store::CopySlots;
+using store::DropCopy;
+using store::EndStream;
+using store::MoveSlots;
+using store::RenewSlab;
+using store::Scrub;
+using store::SendSlab;
+using store::StreamLayers;
+/// A class of blocks on disk; 0: none.
+using DiskId = Id<struct DiskIdTag, std::uint32_t>;
+/// What all blocks of it have in common.
+struct DiskShape {
+  Fingerprint fingerprint;  ///< as the engine says
+  std::uint32_t layers = 0;
+  std::uint32_t layers_per_block = 0;
+  std::uint32_t block_tokens = 0;
+  std::uint32_t ranks = 0;
+  std::uint32_t groups = 0;  ///< of all ranks
+  Bytes slot_bytes;
+  friend auto operator<=>(const DiskShape&, const DiskShape&) = default;
+};
+/// Have files ready for the class; reported back as DiskOpened, and what they hold as DiskFound.
+struct OpenDisk {
+  DiskId disk;
+  DiskShape shape;
+  bool make = false;  ///< where there are none; else those that are there
+  std::string model;  ///< as whoever looks at the files is to know it
+};
+/// Have files of so many bytes; reported back as DiskResized. Nobody uses slots beyond.
+struct ResizeDisk {
+  DiskId disk;
+  Bytes bytes;
+};
+/// Write down what is there and let the files be; reported back as DiskClosed. Nothing of it is
+/// read or written.
+struct CloseDisk {
+  DiskId disk;
+};
+/// A block of all layer groups in DRAM, and its slot in the files. Domain and name are those that
+/// go outside of this node.
+struct DiskBlock {
+  DiskId disk;
+  std::uint32_t slot = 0;
+  Digest domain, name;
+  Bytes slot_bytes;
+  std::vector<SlotId> dram;  ///< by layer group
+  Nanoseconds patience{0};   ///< until the answer, at the latest
+};
+/// Write it; reported back as DiskFinished with the ticket.
+struct WriteDisk {
+  Ticket ticket;
+  DiskBlock block;
+};
+/// Read it into the DRAM slots, which nothing else uses, and compare it with what it must be;
+/// reported back as DiskFinished with the ticket.
+struct ReadDisk {
+  Ticket ticket;
+  DiskBlock block;
+  std::uint64_t generation = 0;  ///< of the write that it comes from
+};
+/// A row as the next daemon is to find it; its class by shape.
+struct KeptBlocks {
+  ModelClass shape;
+  store::KeptRow row;
+};
+/// Write down what the slots hold, for the next daemon; reported back as RowsKept. The slots keep
+/// their bytes so long.
+struct KeepRows {
+  Ticket ticket;
+  std::vector<KeptBlocks> rows;
+};
+/// The slots are about to hold something else: what was written down of them is wrong from now on.
+struct ForgetKept {
+  store::SlotsByTier slots;
+};
+/// Decide which layers stay; comes back as PlanReady with the same number and `query`. An engine
+/// has at most one of each kind open.
+struct SolvePlacement {
+  EngineId engine;
+  std::uint64_t number = 0;
+  bool query = false;  ///< for a `place` command: the answer changes nothing
+  std::string policy;
+  planner::PlacementSnapshot snapshot;
+  planner::PlacementConfig config;
+};
+/// Tell the engine in its page how far a copy of one of its caches is.
+struct SetTicket {
+  EngineId engine;
+  std::uint64_t number = 0;  ///< chosen by the engine
+  enum class State : std::uint8_t { kPending, kDone, kFailed } state = State::kPending;
+};
+/// How a CopySlots, CopyRanges, MoveSlots, StreamLayers or Scrub ended; an event the shell feeds
+/// back.
+struct CopyFinished {
+  Ticket ticket;
+  bool ok = true;
+  Bytes bytes;
+  Nanoseconds busy{0};
+  bool dropped = false;  ///< not ok, but by order (DropCopy): nothing is wrong
+};
+/// End the engine's process, every rank of it: it is silent, and others wait for what it holds.
+struct Evict {
+  EngineId engine;
+};
+/// Something an operator wants to read; goes to the log and the event list.
+struct Note {
+  enum class Level : std::uint8_t { kInfo, kWarning, kError } level = Level::kInfo;
+  EngineId engine;
+  std::string text;
+};
+
+using Effect = std::variant<Reply, PublishTable, CopySlots, CopyRanges, DropCopy, SetTicket,
+                            MoveSlots, StreamLayers, EndStream, SolvePlacement, Scrub, RenewSlab,
+                            SendSlab, AskUnmap, OpenDisk, ResizeDisk, CloseDisk, WriteDisk,
+                            ReadDisk, KeepRows, ForgetKept, Evict, Note>;
+
+}  // namespace kvd::core

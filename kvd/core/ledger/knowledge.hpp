@@ -1,0 +1,130 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "ipc/vocabulary/ids.hpp"
+#include "ipc/vocabulary/units.hpp"
+#include "kvd/core/door/events.hpp"
+#include "kvd/core/ledger/context.hpp"
+#include "kvd/core/ledger/requests.hpp"
+#include "kvd/store/index/index.hpp"
+#include "planner/policy/admission.hpp"
+#include "planner/policy/length_predictor.hpp"
+#include "planner/policy/rotation.hpp"
+
+namespace kvd::core {
+
+/// What the policies know beyond memory: how long steps take, how fast the links are, how long
+/// requests stay away, how long answers get, and what each user has saved up.
+///
+/// Source: kvd design; lengths as planner::LengthPredictor, deposits as TokenDeposit.
+///
+/// Owner: control thread. Cost: O(1), measure_step O(requests of the session).
+class Knowledge {
+ public:
+  static constexpr double kLongestStep = 3600;  ///< seconds; a longer one teaches nothing
+
+  Knowledge(Context& context, Requests& requests)
+      : context_(context), requests_(requests), links_(context.config.hbm.size()) {}
+
+  // ---- learning ----
+  /// Copies into `to` took so long, those of several devices side by side and with as many bytes
+  /// each. Follows a changed link within a few copies.
+  void measure_link(const std::vector<DeviceId>& devices, Tier to, const CopyFinished& finished);
+  /// Whether the time since the session's last step is that of one iteration and of nothing else.
+  /// An engine that waits until somebody's copy has ended, or for requests, steps without anything
+  /// to run; a pipelined one steps when it begins, so its first step measures nothing. `running`:
+  /// an iteration runs at the step that comes now.
+  [[nodiscard]] static bool was_iteration(const Session& session, bool running);
+  /// The iteration that the session reports took so long, pipelined or not.
+  void measure_step(Session& session, double took);
+  /// The last step of an engine that places its blocks, as its call tells.
+  static void measure_step(Costs& costs, const Schedule& told);
+  /// It made so many tokens in `s` seconds, while somebody waited.
+  static void measure_pace(Costs& costs, std::int64_t tokens, double s);
+  /// What is left of the prompts that have begun is what those that wait have ahead of them.
+  void look_ahead(Session& session) const;
+  static void ended(Session& session, const Request& request);
+  void returned(Request& request);
+
+  // ---- knowing ----
+  /// Bytes a second, h2d and d2h; 0: not measured yet.
+  [[nodiscard]] const std::array<double, 2>& link_rates(DeviceId device) const {
+    return links_[device.value].rates;
+  }
+  /// The rate of the slower direction; 0: one of them is not measured yet.
+  [[nodiscard]] double slower_link(DeviceId device) const;
+  /// The same with a guess in place of 0.
+  [[nodiscard]] double link_or_default(DeviceId device) const;
+  [[nodiscard]] double fetch_rate(DeviceId device) const;  ///< bytes a second into HBM
+  /// An iteration of the engines on the device, without waits for layers; 0: not measured yet.
+  [[nodiscard]] double mean_step_s(DeviceId device) const { return links_[device.value].step_s; }
+  /// How many seconds late the next token was, on the mean, of requests that were rotated out and
+  /// came back.
+  [[nodiscard]] double mean_lateness_s() const { return mean_lateness_s_; }
+  /// An iteration that decodes so many, without prefill; 0: not known yet.
+  [[nodiscard]] static double decode_s(const Costs& costs, std::int64_t decodes);
+  /// The same beside prompts, without the time that their tokens take. It is more than decode_s()
+  /// where contexts have grown since an iteration had no prompts.
+  [[nodiscard]] static double decode_beside_prefill_s(const Costs& costs, std::int64_t decodes);
+  /// Goals for a request that nobody gave any, by what its engine can do; none: not known yet.
+  [[nodiscard]] static std::optional<Slo> own_goals(const Costs& costs, Tokens prompt);
+  /// What a token of a prompt costs; a guess until its engine's steps have shown it.
+  [[nodiscard]] static double prefill_token_s(const Session& session);
+  /// How long the engine computes prompts that have begun before it gets to another one.
+  [[nodiscard]] double prefill_ahead_s(const Session& session) const;
+  /// What computing its prompts costs, as a multiple of that guess; none: not measured yet.
+  [[nodiscard]] static std::optional<double> prefill_cost(const Session& session);
+  /// What a byte of its full blocks saves whoever need not compute them, by the guess.
+  [[nodiscard]] static store::SecondsPerByte saved(const Session& session);
+  /// The same of blocks that are so large for so many tokens.
+  [[nodiscard]] static store::SecondsPerByte saved(Tokens tokens, Bytes bytes);
+  /// How long what is left of its prefill takes: of one inside, computed alone; of one that waits,
+  /// behind the prompts that have begun, in the part of each iteration that prompts have had. 0:
+  /// not measured yet.
+  [[nodiscard]] double prefill_left_s(const Seen& request) const;
+  /// Its first token cannot come in time any more. Precondition: it has none.
+  [[nodiscard]] bool hopeless(const Seen& request) const;
+  [[nodiscard]] planner::LengthEstimate expected_length(const Seen& request) const;
+  /// Tokens still to come that may be counted on while nothing is known of lengths: what most
+  /// answers have, at least 1. None: expected_length() knows.
+  [[nodiscard]] std::optional<std::int64_t> guessed_to_come(const Seen& request) const;
+  /// The answer that memory is kept for: few are longer. Never more than was announced.
+  [[nodiscard]] Tokens reserved_length(const Seen& request) const;
+  [[nodiscard]] std::int64_t saved_up(Request& request) const;  ///< its deposit now
+  [[nodiscard]] std::int64_t saved_up(const PlacedRequest& request) const;
+
+  // ---- how policies see it ----
+  /// When it came, began and made its last token, and when these are late.
+  [[nodiscard]] static planner::RotationRequest as_timed(const Seen& request);
+  /// Without its memory, and what it has saved up.
+  [[nodiscard]] planner::RotationRequest as_rotation(const Seen& request) const;
+  /// One that decodes; a step takes so long.
+  [[nodiscard]] planner::DecodingRequest as_decoding(const Seen& request, std::int64_t saved_up,
+                                                     double step_s) const;
+  /// One that has something to compute before its next token, and so much of it done.
+  [[nodiscard]] planner::QueuedPrompt as_queued(const Seen& request, bool begun, Tokens done) const;
+  /// `token`: bytes of one in one of so many layer groups.
+  [[nodiscard]] planner::PrefillCosts prefill_costs(const Session& session, std::uint32_t groups,
+                                                    double token) const;
+
+ private:
+  [[nodiscard]] double batch_tokens(const Session& session);
+  void measure_plan(Session& session, double tokens, double took);
+  [[nodiscard]] Tokens prefill_ahead(const Session& session) const;
+
+  struct Link {
+    std::array<double, 2> rates{};
+    double step_s = 0;  ///< mean iteration of who uses it
+  };
+
+  Context& context_;
+  Requests& requests_;
+  std::vector<Link> links_;  ///< by device
+  double mean_lateness_s_ = 0;
+};
+
+}  // namespace kvd::core

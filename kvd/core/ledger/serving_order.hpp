@@ -1,0 +1,66 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "kvd/core/ledger/context.hpp"
+#include "kvd/core/ledger/knowledge.hpp"
+#include "kvd/core/ledger/requests.hpp"
+
+namespace kvd::core {
+
+/// Says who is served first of those that want memory.
+///
+/// Under a rotation policy that serves the late (RotationTraits) the request whose first token is
+/// due first is served first, whatever its engine or class. With `rotation.overload` = goodput a
+/// request that is late whatever is done waits as if it had come planner::kPatience of its goals
+/// later: behind those of its class that it would make late, before those that have time. Of the
+/// late with one goal and blocks of one size engines get turns: first comes the engine that has had
+/// the fewest tokens, with those that its requests inside still make. (Blocks of two sizes in turn
+/// leave less room for guesses: reservations.hpp.) Other policies serve by arrival.
+///
+/// The time at which a request is due changes once, and nobody who comes after that is due earlier:
+/// so everybody's turn comes.
+///
+/// Source: kvd design; earliest deadline first; between engines the virtual token counter of Sheng
+/// et al., "Fairness in Serving Large Language Models" (OSDI 2024).
+/// Owner: control thread. Cost: O(n) where the line is of one engine and class, else O(n log n).
+class ServingOrder {
+ public:
+  ServingOrder(Context& context, Requests& requests, Knowledge& knowledge)
+      : context_(context), requests_(requests), knowledge_(knowledge) {}
+
+  /// Lists who waits in line of the domain, the next one first, and sets Order::place of each. The
+  /// list is valid until the next call.
+  [[nodiscard]] std::span<Request* const> in_line(DomainId domain);
+  /// It waits behind its class, as its first token is late whatever is done. Precondition: it has
+  /// none.
+  [[nodiscard]] bool serves_last(const Request& request) const;
+  /// Puts prompts that have begun in the order in which they are prefilled.
+  void sort(std::vector<Request*>& begun) const;
+
+  /// How long after its arrival a request with this goal is due. `late`: its first token cannot
+  /// come in time any more.
+  [[nodiscard]] static Nanoseconds due_after(const Context& context, Nanoseconds goal, bool late);
+
+ private:
+  struct Entry {
+    TimePoint due{0};
+    bool late = false;  ///< cannot be in time any more
+    Request* request = nullptr;
+  };
+
+  [[nodiscard]] Entry entry_of(Request& request) const;
+  [[nodiscard]] Tokens work_of(const Request& request) const;
+  [[nodiscard]] Tokens had_by(const Session& session) const;
+  void take_turns();
+
+  Context& context_;
+  Requests& requests_;
+  Knowledge& knowledge_;
+  std::vector<Entry> entries_;    ///< kept for its memory
+  std::vector<Request*> served_;  ///< the same
+};
+
+}  // namespace kvd::core

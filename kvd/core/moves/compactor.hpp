@@ -1,0 +1,41 @@
+#pragma once
+
+#include <vector>
+
+#include "ipc/vocabulary/ids.hpp"
+#include "kvd/core/moves/ground.hpp"
+#include "kvd/store/blocks/compaction.hpp"
+
+namespace kvd::core {
+
+/// Blocks that move within DRAM, so that a class that lacks a slab there gets one. The store says
+/// which (store/compaction.hpp); what only the requests know is here: who has the blocks, and what
+/// copies them.
+///
+/// Source: kvd/DESIGN.md "Compaction".
+///
+/// Owner: control thread. Cost: O(1) while no slab is wanted; a round O(blocks in DRAM).
+class Compactor {
+ public:
+  explicit Compactor(Ground& ground)
+      : context_(ground.context),
+        store_(ground.store),
+        requests_(ground.requests),
+        budget_(ground.budget) {}
+
+  /// Starts the next round, if a slab is wanted and none is under way. It may move as much as
+  /// copies ahead may take of what a step may move: it waits in the same queue.
+  void start();
+  /// Puts the blocks where their bytes are now.
+  void finish(const store::Compaction::Round& round, bool ok);
+
+ private:
+  [[nodiscard]] std::vector<store::Movable> movable(const std::vector<SlabIndex>& slabs) const;
+
+  Context& context_;
+  store::Store& store_;
+  Requests& requests_;
+  Budget& budget_;
+};
+
+}  // namespace kvd::core

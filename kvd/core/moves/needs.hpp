@@ -1,0 +1,56 @@
+#pragma once
+
+#include <cstdint>
+
+#include "kvd/core/moves/ground.hpp"
+
+namespace kvd::core {
+
+/// Below three groups, staging and open blocks take what streaming would save.
+inline constexpr std::uint32_t kLeastGroups = 3;
+/// One part in so many of HBM is kept for prompts that prefill layer by layer. Source: LayerKV's
+/// threshold of free blocks (its number is not published; ours).
+inline constexpr std::int64_t kLayerwiseShare = 20;
+
+/// How much memory a request needs in order to run, and how much its domain can come to have.
+///
+/// Owner: control thread. Cost: O(1), layers_stream O(requests of the session).
+class Needs {
+ public:
+  explicit Needs(Ground& ground)
+      : context_(ground.context), store_(ground.store), requests_(ground.requests) {}
+
+  /// HBM it needs to run, as its engine runs now: all, or of one device.
+  [[nodiscard]] Bytes to_run(const Request& request) const;
+  [[nodiscard]] Bytes to_run(const Request& request, DeviceId device) const;
+  /// The same with all its layers streamed: a staging set for each rank, the open block of every
+  /// group, and one to grow into.
+  [[nodiscard]] Bytes to_stream(const Request& request) const;
+  [[nodiscard]] Bytes to_stream(const Request& request, DeviceId device) const;
+  /// Its engine waits for layers, and the placement policy streams.
+  [[nodiscard]] bool layers_may_stream(const Session& session) const;
+  /// They may, and its requests are so large that it pays.
+  [[nodiscard]] bool layers_stream(const Session& session) const;
+  /// Its prompts may prefill layer by layer into DRAM, a few blocks of HBM at a time. Not where its
+  /// ranks have several devices: a prompt is chosen for that on one.
+  [[nodiscard]] bool prefills_layerwise(const Session& session) const;
+  /// Tokens of one request of the session that HBM holds with everything else out of the way.
+  [[nodiscard]] Tokens most_tokens(const Session& session) const;
+  /// Slots of the session's class that its domain can come to have in the tier.
+  [[nodiscard]] static std::int64_t most_slots(const pool::TierPool& tier, const Session& session);
+  /// In HBM, so many as its ranks can use alike.
+  [[nodiscard]] std::int64_t most_hbm_slots(const Session& session) const;
+  /// What the domain may have of the tier at most.
+  [[nodiscard]] Bytes hbm_limit(Share share) const;
+  [[nodiscard]] Bytes dram_limit(DomainId domain) const;
+
+ private:
+  /// Whether so few of its requests fill the device's HBM that it pays to stream.
+  [[nodiscard]] bool has_large_requests(const Session& session, DeviceId device) const;
+
+  Context& context_;
+  store::Store& store_;
+  Requests& requests_;
+};
+
+}  // namespace kvd::core

@@ -1,0 +1,37 @@
+#pragma once
+
+#include "kvd/core/moves/ground.hpp"
+#include "kvd/core/moves/supply.hpp"
+
+namespace kvd::core {
+
+/// Decides who leaves for others. A request of the engine that steps leaves once its iteration has
+/// finished; one of another engine is promised, until that engine steps or nobody needs it any
+/// more.
+///
+/// Owner: control thread. Cost: O(requests of the domain that do not wait in line).
+class Promises {
+ public:
+  Promises(Ground& ground, Supply& supply)
+      : context_(ground.context),
+        requests_(ground.requests),
+        memory_(ground.memory),
+        supply_(supply) {}
+
+  /// `caller`: the engine that steps.
+  void preempt(Request& request, EngineId caller, Promise why);
+  /// The engine steps: what others were promised of it leaves.
+  void acknowledge(Session& session);
+  /// Ends promises that nobody needs any more, where their HBM is.
+  void expire(Share share);
+
+ private:
+  [[nodiscard]] bool needed_elsewhere(const Request& request, Share share);
+
+  Context& context_;
+  Requests& requests_;
+  RequestMemory& memory_;
+  Supply& supply_;
+};
+
+}  // namespace kvd::core

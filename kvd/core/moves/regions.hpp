@@ -1,0 +1,97 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "kvd/core/moves/dram_copies.hpp"
+#include "kvd/core/moves/ground.hpp"
+#include "kvd/core/moves/needs.hpp"
+#include "kvd/core/moves/promises.hpp"
+#include "kvd/core/moves/shares.hpp"
+#include "kvd/core/moves/supply.hpp"
+
+namespace kvd::core {
+
+/// A region command that waits for slabs to be scrubbed, or for requests to make way.
+struct PendingRegion {
+  EngineId engine;
+  ReplyTo reply_to;
+  TimePoint deadline;
+  Bytes bytes;
+};
+
+/// Level-1 memory: whole slabs leased to one session, pinned until it frees them. Where blocks of
+/// the domain's requests fill the session's device, the emptiest slabs retire and their requests
+/// are rotated out; the command waits for that until its deadline.
+///
+/// Owner: control thread. Cost: O(slabs).
+class Regions {
+ public:
+  Regions(Ground& ground, DramCopies& copies, Needs& needs, Supply& supply, Promises& promises)
+      : context_(ground.context),
+        store_(ground.store),
+        requests_(ground.requests),
+        memory_(ground.memory),
+        drains_(ground.drains),
+        copies_of_regions_(ground.region_copies),
+        spaces_(ground.spaces),
+        copies_(copies),
+        needs_(needs),
+        supply_(supply),
+        shares_(ground, copies, needs, supply),
+        promises_(promises) {}
+
+  [[nodiscard]] const std::deque<PendingRegion>& pending() const { return pending_; }
+  void on_allocate(const Command& command, const AllocateRegion& region);
+  /// False: the session has no such region.
+  [[nodiscard]] bool on_release(const Command& command, const ReleaseRegion& release);
+  void serve();
+  /// Quotas have changed: domains that have more than they may give it back as it comes free, what
+  /// is cached first, then by rotating requests out.
+  void on_requota() {
+    quotas_changed_ = true;
+    shrink();
+  }
+  /// Rotates out, as far as they may leave now, the requests with blocks in retiring slabs.
+  void yield(Share share, EngineId caller);
+  void drop(EngineId engine);
+  void expire();
+  [[nodiscard]] Bytes region_bytes(const Session& session) const;
+  /// HBM of the device that pending regions wait for.
+  [[nodiscard]] std::map<DomainId, Bytes> awaited(DeviceId device) const;
+
+ private:
+  void share_out();
+  void shrink();
+  void shrink_dram();
+  [[nodiscard]] bool grant(const PendingRegion& pending);
+  [[nodiscard]] bool make_way(const PendingRegion& pending);
+  [[nodiscard]] Share share_of(const PendingRegion& pending) const {
+    return requests_.sessions().at(pending.engine).share();
+  }
+  [[nodiscard]] std::vector<SlabIndex> emptiest_slabs(Share share);
+  void end_yielding(const std::set<Share>& still_waiting);
+  [[nodiscard]] std::string obstacle(const PendingRegion& pending);
+
+  Context& context_;
+  store::Store& store_;
+  Requests& requests_;
+  RequestMemory& memory_;
+  const Drains& drains_;
+  RegionCopies& copies_of_regions_;
+  Spaces& spaces_;
+  DramCopies& copies_;
+  Needs& needs_;
+  Supply& supply_;
+  Shares shares_;
+  Promises& promises_;
+  std::deque<PendingRegion> pending_;  ///< served in this order within a share
+  std::set<DomainId> in_dram_;         ///< those with more than they may have there
+  bool quotas_changed_ = false;        ///< or shares; and somebody may have more than it may
+};
+
+}  // namespace kvd::core

@@ -1,0 +1,66 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <set>
+
+#include "kvd/core/moves/dram_copies.hpp"
+#include "kvd/core/moves/ground.hpp"
+#include "kvd/core/moves/needs.hpp"
+#include "kvd/core/moves/supply.hpp"
+
+namespace kvd::core {
+
+/// Shares out memory that domains want at the same time: each has a right to an equal part of it,
+/// besides what it is guaranteed. While nobody waits in vain, quotas alone hold.
+///
+/// Nobody loses what it has begun: a domain keeps what its requests hold and DRAM has no room for,
+/// and what its largest one needs to run. Where a request would not fit an equal part, it waits for
+/// what comes free, as it would without shares.
+///
+/// Source: kvd/DESIGN.md "Domains and quotas"; max-min fairness.
+/// Owner: control thread. Cost: O(slabs + requests inside + those in line that would fill the
+/// pool), where there are several domains.
+class Shares {
+ public:
+  Shares(Ground& ground, DramCopies& copies, Needs& needs, Supply& supply)
+      : context_(ground.context),
+        store_(ground.store),
+        requests_(ground.requests),
+        memory_(ground.memory),
+        copies_(copies),
+        needs_(needs),
+        supply_(supply) {}
+
+  /// Before the next two, which look at each device and then at DRAM. Ends what was shared out.
+  void begin();
+  /// `awaited`: by regions. True: domains want more than there is.
+  bool share_out(DeviceId device, const std::map<DomainId, Bytes>& awaited);
+  bool share_out_dram();
+
+ private:
+  /// What the requests of a domain mean for a device.
+  struct Requested {
+    Bytes lacks;    ///< that they wait for
+    Bytes grows;    ///< of it, for those that run
+    Bytes leaves;   ///< that rotation could move to DRAM
+    Bytes largest;  ///< that one that has begun needs to run
+  };
+  [[nodiscard]] Requested requested(Share share, Bytes most);
+  [[nodiscard]] Requested inside(Share share, Bytes most);
+  [[nodiscard]] Bytes in_line(Share share, Bytes most) const;
+  /// Slabs of the domain without what can make way at once.
+  [[nodiscard]] std::uint32_t firm(DomainId domain, Tier tier, DeviceId device, Bytes copied) const;
+
+  Context& context_;
+  store::Store& store_;
+  Requests& requests_;
+  RequestMemory& memory_;
+  DramCopies& copies_;
+  Needs& needs_;
+  Supply& supply_;
+  std::set<DomainId> domains_;         ///< that have engines; the rest is by domain or share
+  std::map<DomainId, Bytes> to_move_;  ///< what rotation would move to DRAM for those that wait
+};
+
+}  // namespace kvd::core

@@ -1,0 +1,55 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "kvd/core/moves/ground.hpp"
+
+namespace kvd::core {
+
+/// Layers of requests that run while these are in DRAM: which leave and come back as the plan says,
+/// what an iteration stages, and the fetches that bring it.
+///
+/// All ranks of a tensor-parallel group have the same layers away (OrbitFlow's tensor parallelism:
+/// one plan, in force on all at once), and each streams its own through its own staging.
+/// Source: OrbitFlow sec. 4.1; kvd/DESIGN.md "Blocks that come and go".
+///
+/// Owner: control thread. Cost: O(blocks) of a request whose blocks, staging or plan changed since
+/// it was last asked, or that waits for others to want a block no more, else O(1).
+class Streams {
+ public:
+  explicit Streams(Ground& ground)
+      : context_(ground.context),
+        store_(ground.store),
+        requests_(ground.requests),
+        memory_(ground.memory) {}
+
+  /// At a step: layers leave and come back as the plan in force says.
+  void install(Session& session);
+  /// Slots for all that is missing in HBM. False: there are none, and the request cannot run.
+  [[nodiscard]] bool stage(Session& session, Request& request);
+  /// Adds what the request's part of the iteration needs fetched to the streams of its ranks, group
+  /// by group. So many groups of a rank are through once the last is read; 0: it needs nothing.
+  [[nodiscard]] std::uint32_t add_fetches(Request& request, std::uint64_t iteration,
+                                          std::vector<StreamLayers>& by_rank) const;
+  /// Orders the fetches of an iteration, in which `streamed` run. Every rank gets a stream: each
+  /// waits for its layers, whether or not any of its own are missing.
+  void start(Session& session, std::vector<StreamLayers> by_rank,
+             const std::vector<Request*>& streamed);
+  /// The engine has finished iterations, or is gone: nobody waits for their fetches.
+  void end(Session& session);
+  /// Nothing of the stream is in flight any more.
+  void ended(Ticket ticket, const store::Stream& stream);
+
+ private:
+  void evict_layers(Session& session, Request& request);
+  void fetch_layers(Session& session, Request& request);
+  [[nodiscard]] std::vector<StreamLayers::Fetch> fetches_of(const Request& request) const;
+
+  Context& context_;
+  store::Store& store_;
+  Requests& requests_;
+  RequestMemory& memory_;
+};
+
+}  // namespace kvd::core

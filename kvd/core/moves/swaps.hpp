@@ -1,0 +1,65 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "kvd/core/moves/compactor.hpp"
+#include "kvd/core/moves/dram_copies.hpp"
+#include "kvd/core/moves/ground.hpp"
+#include "kvd/core/moves/streams.hpp"
+
+namespace kvd::core {
+
+/// Whole requests that go out to DRAM and come back, and what a copy that ended means for the
+/// request it was for.
+///
+/// Source: SuperInfer sec. 4.3; kvd/DESIGN.md, safety rule 3.
+///
+/// Owner: control thread. Cost: O(blocks) of the request.
+class Swaps {
+ public:
+  Swaps(Ground& ground, DramCopies& copies, Streams& streams, Compactor& compactor)
+      : context_(ground.context),
+        store_(ground.store),
+        requests_(ground.requests),
+        knowledge_(ground.knowledge),
+        prefixes_(ground.prefixes),
+        memory_(ground.memory),
+        copies_(copies),
+        streams_(streams),
+        compactor_(compactor) {}
+
+  /// Takes HBM for all that the plan does not stream, and orders its copy. Errors as
+  /// RequestMemory::grow.
+  [[nodiscard]] ErrorCode swap_in(Request& request);
+  /// Starts the copies of the session's requests that are to leave and that nothing touches any
+  /// more. One for which DRAM has no room stays.
+  void start_leaving(Session& session);
+  /// False: no copy of anybody ended.
+  [[nodiscard]] bool on_copy(const CopyFinished& finished);
+
+ private:
+  void count_copy(const std::vector<DeviceId>& devices, Tier to, const CopyFinished& finished);
+  void swap_out(Request& request);
+  /// Places that HBM has no slot for, to hold `whole` blocks of each layer group but what is away.
+  [[nodiscard]] std::vector<std::uint32_t> lacking_in_hbm(const Request& request,
+                                                          std::uint32_t whole) const;
+  void finish(store::Transfer transfer, bool ok);
+  void finish_out(Request& request, const store::Transfer& transfer, bool ok);
+  void finish_in(Request& request, store::Transfer transfer, bool ok);
+  void finish_skip(Request& request, bool ok);
+  void finish_sync(Request& request, const store::Transfer& transfer, bool ok);
+  void finish_fetch(Request& request);
+
+  Context& context_;
+  store::Store& store_;
+  Requests& requests_;
+  Knowledge& knowledge_;
+  Prefixes& prefixes_;
+  RequestMemory& memory_;
+  DramCopies& copies_;
+  Streams& streams_;
+  Compactor& compactor_;
+};
+
+}  // namespace kvd::core

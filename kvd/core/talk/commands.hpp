@@ -1,0 +1,78 @@
+#pragma once
+
+#include <string>
+
+#include "kvd/core/deciding/claims.hpp"
+#include "kvd/core/deciding/engine_placed.hpp"
+#include "kvd/core/deciding/layer_plans.hpp"
+#include "kvd/core/moves/ground.hpp"
+#include "kvd/core/moves/needs.hpp"
+#include "kvd/core/moves/regions.hpp"
+#include "kvd/core/moves/supply.hpp"
+#include "kvd/core/moves/swaps.hpp"
+#include "kvd/core/talk/ranks.hpp"
+#include "kvd/core/talk/steps.hpp"
+
+namespace kvd::core {
+
+/// The commands of engines. Every one is answered by exactly one reply, now or by its deadline.
+///
+/// Source: ipc/PROTOCOL.md.
+///
+/// Owner: control thread.
+class Commands {
+ public:
+  Commands(Ground& ground, Needs& needs, Supply& supply, Swaps& swaps, Regions& regions,
+           Claims& claims, LayerPlans& plans, Steps& steps, Ranks& ranks)
+      : context_(ground.context),
+        requests_(ground.requests),
+        knowledge_(ground.knowledge),
+        prefixes_(ground.prefixes),
+        memory_(ground.memory),
+        caches_(ground.engine_caches),
+        drains_(ground.drains),
+        spaces_(ground.spaces),
+        needs_(needs),
+        supply_(supply),
+        swaps_(swaps),
+        regions_(regions),
+        claims_(claims),
+        plans_(plans),
+        steps_(steps),
+        ranks_(ranks),
+        placed_(ground, needs) {}
+
+  /// StaleSession, DeadlineExceeded, or as the command says.
+  void on_command(const Command& command);
+
+ private:
+  void on_submit(const Command& command, const Submit& submit);
+  void on_step(const Command& command, const Step& step);
+  void on_blocks(const Command& command, const AllocateBlocks& wanted);
+  [[nodiscard]] std::string silent_holder(const Session& session);
+  void on_name(const Command& command, const NameBlocks& names);
+  void on_rotate(const Command& command, const Rotate& rotate);
+  void on_gaps(const Command& command, const SetGaps& named);
+  void on_share(const Command& command, const ShareSpace& share);
+  void on_stats(const Command& command);
+
+  Context& context_;
+  Requests& requests_;
+  Knowledge& knowledge_;
+  Prefixes& prefixes_;
+  RequestMemory& memory_;
+  EngineCaches& caches_;
+  const Drains& drains_;
+  Spaces& spaces_;
+  Needs& needs_;
+  Supply& supply_;
+  Swaps& swaps_;
+  Regions& regions_;
+  Claims& claims_;
+  LayerPlans& plans_;
+  Steps& steps_;
+  Ranks& ranks_;
+  EnginePlaced placed_;
+};
+
+}  // namespace kvd::core

@@ -1,0 +1,79 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "kvd/core/deciding/claims.hpp"
+#include "kvd/core/moves/ground.hpp"
+#include "kvd/core/moves/regions.hpp"
+#include "kvd/core/moves/streams.hpp"
+
+namespace kvd::core {
+
+/// Engines that come and go: attach, goodbye, and a death in its two stages, first noticed, then
+/// sure. What an engine may still touch is held until it is sure.
+///
+/// Source: kvd/DESIGN.md "A death".
+///
+/// Owner: control thread. Cost: O(requests of the session).
+class Sessions {
+ public:
+  Sessions(Ground& ground, Streams& streams, Regions& regions, Claims& claims)
+      : context_(ground.context),
+        store_(ground.store),
+        requests_(ground.requests),
+        memory_(ground.memory),
+        classes_(ground.classes),
+        region_copies_(ground.region_copies),
+        streams_(streams),
+        caches_(ground.engine_caches),
+        drains_(ground.drains),
+        regions_(regions),
+        claims_(claims) {}
+
+  /// QuotaExceeded: too many model shapes; InvalidArgument as Tiers::add_class.
+  [[nodiscard]] Result<AttachGrant> attach(const Attach& attach);
+  void on_ranks_placed(const RanksPlaced& placed);
+  void on_detach(EngineId engine);
+  void on_dying(EngineId engine, bool parting);
+  void on_dead(EngineId engine);
+  void on_beat(EngineId engine);
+  void on_slab_mapped(EngineId engine, SlabIndex slab);
+  void on_slab_unmapped(EngineId engine, SlabIndex slab);
+  void on_slab_unsent(const SlabUnsent& unsent);
+  /// Once all else of an event is done: notes whose memory is back, zeroed, since their process
+  /// ended.
+  void tell_returned();
+
+ private:
+  /// An engine whose process has ended, and what it leaves behind.
+  struct Gone {
+    EngineId engine;
+    std::string name;
+    TimePoint noticed{0};
+    Bytes bytes;  ///< of HBM
+    std::vector<RegionId> regions;
+    Ticket after, until{};  ///< under which all of it is zeroed; until: none while it is touched
+  };
+  void end_requests(Session& session);
+  /// InvalidArgument for a device that does not exist, or not one for each rank.
+  [[nodiscard]] Status check_devices(const Attach& attach) const;
+
+  Context& context_;
+  store::Store& store_;
+  Requests& requests_;
+  RequestMemory& memory_;
+  Classes& classes_;
+  RegionCopies& region_copies_;
+  Streams& streams_;
+  EngineCaches& caches_;
+  const Drains& drains_;
+  Regions& regions_;
+  Claims& claims_;
+  std::vector<Gone> gone_;  ///< whose memory is not all back yet
+  std::uint32_t last_engine_ = 0;
+  std::uint64_t last_generation_ = 0;
+};
+
+}  // namespace kvd::core

@@ -1,0 +1,68 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+
+#include "kvd/core/deciding/admission.hpp"
+#include "kvd/core/deciding/layer_plans.hpp"
+#include "kvd/core/deciding/rotation.hpp"
+#include "kvd/core/door/status.hpp"
+#include "kvd/core/moves/ground.hpp"
+#include "kvd/core/moves/regions.hpp"
+#include "kvd/core/talk/waits.hpp"
+
+namespace kvd::core {
+
+/// What others may see of the Controller: one picture of everything at one instant.
+///
+/// Owner: control thread. Cost: O(everything); asked a few times a second.
+class StatusBuilder {
+ public:
+  StatusBuilder(Ground& ground, Regions& regions, LayerPlans& plans, Admission& admission,
+                Rotation& rotation)
+      : ground_(ground),
+        context_(ground.context),
+        store_(ground.store),
+        requests_(ground.requests),
+        knowledge_(ground.knowledge),
+        budget_(ground.budget),
+        memory_(ground.memory),
+        drains_(ground.drains),
+        disk_(ground.disk),
+        regions_(regions),
+        plans_(plans),
+        admission_(admission),
+        rotation_(rotation) {}
+
+  [[nodiscard]] ControllerStatus build();
+
+ private:
+  void add_requests(ControllerStatus& out, std::map<EngineId, EngineStatus>& engines);
+  void add_inputs(ControllerStatus& out);
+  [[nodiscard]] DeviceStatus device_status(DeviceId device) const;
+  [[nodiscard]] EngineStatus engine_status(const Session& session) const;
+  [[nodiscard]] RequestStatus request_status(const Request& request, const Waits& waits) const;
+  [[nodiscard]] RequestStatus placed_status(const Session& session,
+                                            const PlacedRequest& request) const;
+  /// `passes`: when its goal does, where that is known.
+  [[nodiscard]] RequestStatus seen_status(const Seen& request, bool runs,
+                                          std::optional<TimePoint> passes) const;
+  [[nodiscard]] PlanStatus plan_status(const Session& session) const;
+
+  Ground& ground_;
+  Context& context_;
+  store::Store& store_;
+  Requests& requests_;
+  Knowledge& knowledge_;
+  Budget& budget_;
+  RequestMemory& memory_;
+  const Drains& drains_;
+  DiskCache& disk_;
+  Regions& regions_;
+  LayerPlans& plans_;
+  Admission& admission_;
+  Rotation& rotation_;
+};
+
+}  // namespace kvd::core

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <map>
+#include <set>
+#include <vector>
+
+#include "kvd/core/door/inputs.hpp"
+#include "kvd/core/moves/ground.hpp"
+
+namespace kvd::core {
+
+/// Says why requests whose blocks kvd places make no token, for people to read.
+///
+/// Owner: control thread. Cost: O(requests) to make, then O(log requests).
+class Waits {
+ public:
+  /// `asked`: what the rotation policy would be asked now.
+  Waits(Ground& ground, const std::vector<RotationInput>& asked);
+
+  [[nodiscard]] WaitReason of(const Request& request) const;
+
+ private:
+  /// What there is for one that the policy would be asked about, after those before it.
+  struct Room {
+    bool in_hbm = true;
+    bool in_dram = true;  ///< for those who would leave for it
+  };
+  void add(const RotationInput& asked);
+  [[nodiscard]] WaitReason inside(const Request& request) const;
+  [[nodiscard]] WaitReason outside(const Request& request) const;
+
+  Context& context_;
+  Requests& requests_;
+  ServingOrder& line_;
+  const Drains& drains_;
+  std::map<RequestKey, Room> room_;
+  std::set<DomainId> makes_way_;  ///< domains in which somebody is promised to others
+};
+
+}  // namespace kvd::core

@@ -1,0 +1,198 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ipc/vocabulary/ids.hpp"
+#include "ipc/vocabulary/result.hpp"
+#include "ipc/vocabulary/units.hpp"
+#include "kvd/admin/link/messages.hpp"
+#include "kvd/admin/link/snapshot.hpp"
+#include "kvd/core/door/tuning.hpp"
+#include "kvd/store/index/eviction.hpp"
+
+namespace kvd::daemon {
+
+enum class BackendChoice : std::uint8_t { kAuto, kHost, kCuda };
+
+/// Engines that trust each other and share slabs. Source: kvd/DESIGN.md "Domains and quotas".
+struct DomainConfig {
+  std::string name = "default";
+  std::vector<uid_t> uids;  ///< who belongs to it; together with gids empty: everyone
+  std::vector<gid_t> gids;
+  Bytes hbm_guarantee;
+  Bytes hbm_maximum{INT64_MAX};
+  Bytes dram_guarantee;
+  Bytes dram_maximum{INT64_MAX};
+  std::string slo_class = "default";
+  /// Every user that it takes has a domain of its own, named uid-N, with these maxima; there are no
+  /// guarantees, as nobody knows how many users come.
+  bool per_user = false;
+  /// The same of every primary group that its engines run with, named gid-N: where one account runs
+  /// the engines of several users.
+  bool per_group = false;
+
+  [[nodiscard]] bool makes_domains() const { return per_user || per_group; }
+};
+
+/// What has HBM and a link of its own. Source: kvd/DESIGN.md "Devices".
+struct DeviceConfig {
+  std::string gpu;  ///< ordinal or UUID; empty: cuda.device. Not looked at on the host backend
+};
+
+/// What serves REST and metrics.
+struct AdminProcess {
+  std::string program;          ///< empty: kvd-admin beside kvd
+  std::string user = "nobody";  ///< whom it becomes where kvd may; empty: kvd's own user
+  admin::ReadPolicy read = admin::ReadPolicy::kAuto;
+};
+
+/// Cached blocks on disk, and those in DRAM that outlive kvd. Source: kvd/DESIGN.md "Blocks on
+/// disk", "Blocks that outlive kvd".
+struct DiskSettings {
+  std::string path;               ///< folder; empty: there is no disk
+  Bytes size = 64 * kGiB;         ///< of each model's files
+  Bytes floor = 10 * kGiB;        ///< room that the file system must have left for others
+  Bytes daily_writes{INT64_MAX};  ///< of all models together
+  std::string keep = "auto";      ///< restart.keep: auto or never
+  std::uint32_t touches = 2;      ///< a block is written once it was asked for so often
+  store::EvictionKind eviction = store::EvictionKind::kDefault;  ///< cache.eviction
+};
+
+/// How soon the thread that answers engines answers.
+struct Promptness {
+  std::optional<Nanoseconds> ring_spin;  ///< looking at rings before a sleep; none: default_spin()
+  std::string realtime = "auto";         ///< engine.realtime: auto or never
+};
+
+/// Everything that can be set: a TOML file, KVD_* in the environment, flags; the later wins.
+/// Every member's default is what runs with no file at all. docs: deploy/config/kvd.toml.
+struct Config {
+  BackendChoice backend = BackendChoice::kAuto;
+
+  // paths; empty ones are filled in by resolve_paths()
+  std::string runtime_dir;     ///< /run/kvd as root, else $XDG_RUNTIME_DIR/kvd
+  std::string attach_socket;   ///< runtime_dir/attach.sock
+  std::string command_socket;  ///< runtime_dir/command.sock
+  std::string token_file;      ///< runtime_dir/admin.token
+
+  // pool
+  Bytes hbm = 256 * kMiB;  ///< of each device
+  Bytes dram = kGiB;
+  Bytes slab;                  ///< zero: 64 MiB, on CUDA 256 MiB, less when the pool is smaller
+  Bytes reserve = 512 * kMiB;  ///< memory left to the rest of the machine
+
+  // cuda
+  std::string cuda_device;           ///< ordinal or UUID; empty: the first
+  std::string cuda_dram = "memfd";   ///< what DRAM slabs are: memfd, host_numa or auto
+  Nanoseconds cuda_burst{200'000};   ///< how long the GPU copies at a time
+  std::string cuda_copies = "auto";  ///< how copies go to the driver: auto, batch or single
+  Nanoseconds cuda_watchdog{30'000'000'000};  ///< a copy that stands still so long: device lost
+
+  DiskSettings disk;
+
+  // link
+  /// Host backend: each direction of each device; zero: unthrottled.
+  BytesPerSecond link_bandwidth;
+
+  // copy
+  std::string copy_table;  ///< of kvd-bench copy --matrix; empty: none
+
+  // engine
+  Nanoseconds step_timeout{5'000'000'000};
+  /// Kill a silent engine after others have waited this long for what it holds; zero: never.
+  Nanoseconds evict_after{60'000'000'000};
+  Nanoseconds standstill_after{60'000'000'000};  ///< see core::Controller::Config; zero: never
+  std::uint32_t max_requests = 1024;
+  std::uint32_t max_domain_requests = 8192;
+  std::uint32_t max_engines = 64;
+  Promptness promptness;
+
+  // admin, metrics; an empty address switches the listener off
+  std::string admin_address = "127.0.0.1";
+  std::uint16_t admin_port = 8470;
+  AdminProcess admin_process;
+  std::string metrics_address = "127.0.0.1";
+  std::uint16_t metrics_port = 9470;
+
+  std::string log_level = "info";
+
+  /// Tells who set each key: "FILE:LINE", a variable or "command line". A key that nobody set is
+  /// not there. A table of the file stands there, too.
+  std::map<std::string, std::string> origins;
+
+  /// A daemon decides all that its engines let it; a Controller only what it is asked to.
+  core::Tuning tuning = [] {
+    core::Tuning all;
+    all.placement.policy = "orbitflow";
+    all.admission.policy = "layerkv";
+    return all;
+  }();
+  std::vector<DeviceConfig> devices{1};
+  std::vector<DomainConfig> domains = [] {
+    DomainConfig everyone;
+    everyone.per_user = true;
+    return std::vector<DomainConfig>{everyone};
+  }();
+
+  [[nodiscard]] Bytes slab_size() const;
+  /// Slabs in DRAM, or in one device's HBM, after rounding its size down to whole slabs.
+  [[nodiscard]] std::uint32_t slabs(Tier tier) const;
+  /// Slabs in a tier, counting the HBM of all devices.
+  [[nodiscard]] std::uint32_t all_slabs(Tier tier) const;
+};
+
+/// The GPU of a device on the CUDA backend: ordinal or UUID; empty: the first.
+[[nodiscard]] const std::string& gpu_of(const Config& config, std::size_t device);
+
+/// What the command line asked for.
+struct Invocation {
+  enum class Action : std::uint8_t {
+    kRun,
+    kCheck,
+    kPrint,
+    kPrintUnit,
+    kHelp,
+    kVersion
+  } action = Action::kRun;
+  std::string file;  ///< empty: none
+  Config config;
+  std::string text;  ///< what is printed by the actions but kRun and kCheck
+};
+
+/// Reads flags, environment and file. `environment` is a NULL-terminated environ.
+/// Errors: InvalidArgument whose message lists every fault, one a line, each with its key (and line
+/// of the file) and the remedy.
+[[nodiscard]] Result<Invocation> parse_invocation(int argc, const char* const* argv,
+                                                  const char* const* environment);
+
+/// All faults of a finished configuration (sizes, ports, guarantees, policies); empty when valid.
+[[nodiscard]] std::vector<std::string> faults(const Config& config);
+
+/// Fills in the paths that were not set.
+void resolve_paths(Config& config, const char* const* environment);
+
+/// The configuration as a TOML file that reads back to the same.
+[[nodiscard]] std::string to_toml(const Config& config);
+
+/// Every key with its effective value, for GET /v1/config: {"pool.hbm":"256MiB",…}.
+[[nodiscard]] std::vector<std::pair<std::string, std::string>> effective_values(
+    const Config& config);
+
+/// Each key whose values differ, for people: "rotation.policy: unified -> fcfs".
+[[nodiscard]] std::vector<std::string> differences(const Config& before, const Config& after);
+/// Every key with who set it, and "live" where its value is not the configured one.
+[[nodiscard]] std::vector<admin::ConfigOrigin> config_origins(const Config& configured,
+                                                              const Config& in_force);
+
+/// "64GiB", "1.5GiB", "4096" -> bytes. Errors: InvalidArgument.
+[[nodiscard]] Result<Bytes> parse_bytes(const std::string& text);
+/// "100ms", "5s", "2m" -> nanoseconds. Errors: InvalidArgument.
+[[nodiscard]] Result<Nanoseconds> parse_duration(const std::string& text);
+
+}  // namespace kvd::daemon

@@ -1,0 +1,354 @@
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/un.h>
+
+#include <algorithm>
+#include <set>
+#include <string_view>
+
+#include "kvd/daemon/config/config.hpp"
+#include "kvd/daemon/config/config_values.hpp"
+#include "kvd/daemon/config/copy_table.hpp"
+
+namespace kvd::daemon {
+namespace {
+
+constexpr Bytes kSlabGrain = 2 * kMiB;  ///< a huge page; also the grain of device allocations
+constexpr Bytes kUsualSlab = 64 * kMiB;
+constexpr Bytes kUsualCudaSlab = 256 * kMiB;    ///< each costs calls of the driver at every attach
+constexpr Nanoseconds kMinBurst{5'000};         ///< below, a copy engine is far from its rate
+constexpr Nanoseconds kMaxBurst{10'000'000};    ///< an engine's step
+constexpr Bytes kMaxSize = kGiB * 1024 * 1024;  ///< 1 PiB: sums of sizes never overflow
+constexpr Bytes kLeastDisk = 16 * kMiB;
+constexpr std::uint32_t kMaxTouches = 100;
+constexpr std::int64_t kMaxSlabCount = SlotId::kMaxSlabs - 1;
+constexpr std::uint32_t kMaxRequests = 4096;  // as many as one step message holds
+constexpr std::uint32_t kMaxDomainRequests = 1 << 20;
+constexpr std::uint32_t kMaxEngines = 1u << 12;
+constexpr std::size_t kMaxDevices = 64;
+constexpr std::size_t kMaxDomains = 64;  ///< each is several series of the metrics
+constexpr std::size_t kMaxDomainName = 32;
+
+using Faults = std::vector<std::string>;
+
+bool in_range(Bytes size) { return size >= Bytes(0) && size <= kMaxSize; }
+
+/// Whether all sizes are such that slabs can be counted at all.
+bool check_sizes(const Config& config, Faults& faults) {
+  const std::pair<const char*, Bytes> sizes[] = {{"pool.hbm", config.hbm},
+                                                 {"pool.dram", config.dram},
+                                                 {"pool.slab", config.slab},
+                                                 {"pool.reserve", config.reserve}};
+  const std::size_t before = faults.size();
+  for (const auto& [path, size] : sizes) {
+    if (in_range(size)) continue;
+    faults.push_back(std::string(path) + ": must be from 0 to 1 PiB, is " + kSize.format(size));
+  }
+  if (config.slab.value % kSlabGrain.value != 0) {
+    faults.push_back("pool.slab: " + kSize.format(config.slab) +
+                     " is no multiple of 2 MiB; round it, or write \"auto\"");
+  }
+  return faults.size() == before;
+}
+
+/// Pools of the tier.
+std::int64_t pools_of(const Config& config, Tier tier) {
+  return tier == Tier::kHbm ? std::ssize(config.devices) : 1;
+}
+
+void check_slab_count(const Config& config, Tier tier, Faults& faults) {
+  const std::string path = std::string("pool.") + name(tier);
+  const Bytes size = tier == Tier::kHbm ? config.hbm : config.dram;
+  const Bytes slab = config.slab_size();
+  if (size < slab) {
+    faults.push_back(path + ": " + human_size(size) + " is less than one slab (" +
+                     human_size(slab) + "); raise it or lower pool.slab");
+  } else if (size / slab * pools_of(config, tier) > kMaxSlabCount) {
+    const std::string each = pools_of(config, tier) > 1 ? " on each device" : "";
+    faults.push_back(path + ": " + human_size(size) + " makes " + std::to_string(size / slab) +
+                     " slabs of " + human_size(slab) + each + ", the most is " +
+                     std::to_string(kMaxSlabCount) + "; raise pool.slab or write \"auto\"");
+  }
+}
+
+/// Guarantees count in whole slabs, as the pool hands them out.
+void check_guarantees(const Config& config, Tier tier, Faults& faults) {
+  const Bytes slab = config.slab_size();
+  Bytes promised;
+  for (const DomainConfig& domain : config.domains) {
+    const Bytes guarantee = tier == Tier::kHbm ? domain.hbm_guarantee : domain.dram_guarantee;
+    if (in_range(guarantee)) promised += pieces(guarantee, slab) * slab;
+  }
+  const Bytes capacity = std::int64_t{config.slabs(tier)} * slab;
+  if (promised <= capacity) return;
+  faults.push_back(std::string("pool.") + name(tier) + ": the domains are guaranteed " +
+                   human_size(promised) + " (in whole slabs), the pool has " +
+                   human_size(capacity) + "; lower a " + name(tier) +
+                   "_guarantee or enlarge the pool");
+}
+
+void check_devices(const Config& config, Faults& faults) {
+  if (config.devices.empty() || config.devices.size() > kMaxDevices) {
+    faults.push_back("device: must be 1 to " + std::to_string(kMaxDevices) + ", are " +
+                     std::to_string(config.devices.size()));
+  }
+  std::set<std::string> gpus;
+  for (std::size_t i = 0; i < config.devices.size(); ++i) {
+    if (config.backend == BackendChoice::kHost || gpus.insert(gpu_of(config, i)).second) continue;
+    faults.push_back("device." + std::to_string(i) + ".gpu: \"" + gpu_of(config, i) +
+                     R"(" is another device's too; name a GPU for each, or set backend = "host")");
+  }
+}
+
+void check_pools(const Config& config, Faults& faults) {
+  Config counted = config;
+  if (!check_sizes(config, faults)) counted.slab = Bytes(0);  // what is wrong besides is told, too
+  for (const Tier tier : {Tier::kHbm, Tier::kDram}) {
+    if (!in_range(config.hbm) || !in_range(config.dram)) return;
+    check_slab_count(counted, tier, faults);
+    check_guarantees(counted, tier, faults);
+  }
+}
+
+bool is_domain_name(std::string_view text) {
+  constexpr std::string_view kAllowed =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-";
+  return !text.empty() && text.size() <= kMaxDomainName &&
+         text.find_first_not_of(kAllowed) == std::string_view::npos;
+}
+
+void check_quota(const std::string& path, Bytes guarantee, Bytes maximum, Faults& faults) {
+  if (!in_range(guarantee)) {
+    faults.push_back(path + "_guarantee: must be from 0 to 1 PiB, is " + kSize.format(guarantee));
+  } else if (maximum < guarantee) {
+    faults.push_back(path + "_maximum: " + human_size(maximum) + " is below the guarantee (" +
+                     human_size(guarantee) + ")");
+  }
+}
+
+void check_domain(const Config& config, const DomainConfig& domain, Faults& faults) {
+  const std::string path = "domain." + domain.name;
+  if (!is_domain_name(domain.name)) {
+    faults.push_back(path + ": a name has 1 to " + std::to_string(kMaxDomainName) +
+                     " letters, digits, '_' or '-'");
+  }
+  if (domain.makes_domains() &&
+      (domain.hbm_guarantee > Bytes(0) || domain.dram_guarantee > Bytes(0))) {
+    faults.push_back(path + (domain.per_user ? ".per_user" : ".per_group") +
+                     ": users with domains of their own have no guarantee; list the "
+                     "one who is to have it in a [[domain]] before this one");
+  }
+  if (domain.per_user && domain.per_group) {
+    faults.push_back(path +
+                     ".per_group: is for one account that runs engines of several users; "
+                     "set it or per_user, not both");
+  }
+  if (domain.name.starts_with("uid-") || domain.name.starts_with("gid-")) {
+    faults.push_back(path + R"(: names that begin with "uid-" or "gid-" are those of per_user )" +
+                     "and per_group domains");
+  }
+  check_quota(path + ".hbm", domain.hbm_guarantee, domain.hbm_maximum, faults);
+  check_quota(path + ".dram", domain.dram_guarantee, domain.dram_maximum, faults);
+  if (!config.tuning.slo.contains(domain.slo_class)) {
+    faults.push_back(path + ".slo_class: there is no [slo." + domain.slo_class + "]; add it");
+  }
+}
+
+void check_domains(const Config& config, Faults& faults) {
+  if (config.domains.empty() || config.domains.size() > kMaxDomains) {
+    faults.push_back("domain: must be 1 to " + std::to_string(kMaxDomains) + ", are " +
+                     std::to_string(config.domains.size()));
+  }
+  std::set<std::string> names;
+  const DomainConfig* open = nullptr;
+  for (const DomainConfig& domain : config.domains) {
+    check_domain(config, domain, faults);
+    // The first domain that fits takes the engine, so none behind an open one is ever reached.
+    if (open != nullptr) {
+      faults.push_back("domain." + domain.name + ": never used, \"" + open->name +
+                       "\" before it takes everyone; move it up");
+    } else if (domain.uids.empty() && domain.gids.empty()) {
+      open = &domain;
+    }
+    if (!names.insert(domain.name).second) {
+      faults.push_back("domain." + domain.name + ": the name is used twice; rename one");
+    }
+  }
+}
+
+bool is_loopback(const std::string& address) {
+  in_addr v4{};
+  in6_addr v6{};
+  if (::inet_pton(AF_INET, address.c_str(), &v4) == 1) return (ntohl(v4.s_addr) >> 24) == 127;
+  if (::inet_pton(AF_INET6, address.c_str(), &v6) == 1) return IN6_IS_ADDR_LOOPBACK(&v6) != 0;
+  return address == "localhost";
+}
+
+void check_listener(const std::string& table, const std::string& address, std::uint16_t port,
+                    Faults& faults) {
+  if (address.empty()) return;
+  if (!is_loopback(address)) {
+    faults.push_back(table + ".address: \"" + address +
+                     "\" is not loopback (127.0.0.0/8, ::1, localhost); put a proxy in front to "
+                     "reach kvd from other machines");
+  }
+  if (port == 0) {
+    faults.push_back(table + ".port: must be from 1 to 65535; an empty " + table +
+                     ".address switches the listener off");
+  }
+}
+
+void check_listeners(const Config& config, Faults& faults) {
+  check_listener("admin", config.admin_address, config.admin_port, faults);
+  check_listener("metrics", config.metrics_address, config.metrics_port, faults);
+  const bool both = !config.admin_address.empty() && !config.metrics_address.empty();
+  if (both && config.admin_port == config.metrics_port && config.admin_port != 0) {
+    faults.push_back("metrics.port: " + std::to_string(config.metrics_port) +
+                     " is admin.port too; give each its own");
+  }
+}
+
+void check_count(const std::string& path, std::uint32_t value, std::uint32_t most, Faults& faults) {
+  if (value >= 1 && value <= most) return;
+  faults.push_back(path + ": must be from 1 to " + std::to_string(most) + ", is " +
+                   std::to_string(value));
+}
+
+void check_engine(const Config& config, Faults& faults) {
+  if (config.step_timeout <= Nanoseconds(0)) {
+    faults.push_back("engine.step_timeout: must be longer than zero");
+  }
+  if (config.evict_after < Nanoseconds(0)) {
+    faults.push_back("engine.evict_after: must not be negative; zero or \"never\" switches it off");
+  }
+  if (config.standstill_after < Nanoseconds(0)) {
+    faults.push_back(
+        "engine.standstill_after: must not be negative; zero or \"never\" switches it off");
+  }
+  check_count("engine.max_requests", config.max_requests, kMaxRequests, faults);
+  check_count("engine.max_domain_requests", config.max_domain_requests, kMaxDomainRequests, faults);
+  check_count("engine.max_engines", config.max_engines, kMaxEngines, faults);
+  if (config.max_engines >= 1 && config.max_engines < config.domains.size()) {
+    faults.push_back("engine.max_engines: must be at least one for each of the " +
+                     std::to_string(config.domains.size()) + " domains, is " +
+                     std::to_string(config.max_engines));
+  }
+  if (!(config.link_bandwidth.value >= 0)) {
+    faults.push_back("link.bandwidth: must not be negative; zero or \"unlimited\" lifts it");
+  }
+}
+
+void check_cuda(const Config& config, Faults& faults) {
+  const std::string& dram = config.cuda_dram;
+  if (dram != "memfd" && dram != "host_numa" && dram != "auto") {
+    faults.push_back("cuda.dram: must be memfd, host_numa or auto, is \"" + dram + "\"");
+  }
+  if (config.cuda_burst < kMinBurst || config.cuda_burst > kMaxBurst) {
+    faults.push_back("cuda.burst: must be from 5us to 10ms");
+  }
+  const std::string& copies = config.cuda_copies;
+  if (copies != "auto" && copies != "batch" && copies != "single") {
+    faults.push_back("cuda.copies: must be auto, batch or single, is \"" + copies + "\"");
+  }
+  if (config.cuda_watchdog <= Nanoseconds(0)) {
+    faults.push_back("cuda.watchdog: must be longer than zero");
+  }
+}
+
+void check_copy(const Config& config, Faults& faults) {
+  if (config.copy_table.empty()) return;
+  const Result<CopyTable> table = read_copy_table(config.copy_table);
+  if (!table.ok()) faults.push_back("copy.table: " + table.error().message);
+}
+
+void check_realtime(const Config& config, Faults& faults) {
+  const std::string& realtime = config.promptness.realtime;
+  if (realtime == "auto" || realtime == "never") return;
+  faults.push_back("engine.realtime: \"" + realtime + "\" is neither auto nor never");
+}
+
+void check_restart(const Config& config, Faults& faults) {
+  if (config.disk.keep == "auto" || config.disk.keep == "never") return;
+  faults.push_back("restart.keep: \"" + config.disk.keep + "\" is neither auto nor never");
+}
+
+void check_disk(const Config& config, Faults& faults) {
+  const DiskSettings& disk = config.disk;
+  if (!disk.path.empty() && disk.path.front() != '/') {
+    faults.push_back("disk.path: \"" + disk.path + "\" does not begin with /: name the whole path");
+  }
+  if (disk.size < kLeastDisk || disk.size > kMaxSize) {
+    faults.push_back("disk.size: must be from 16 MiB to 1 PiB, is " + kSize.format(disk.size));
+  }
+  if (!in_range(disk.floor)) {
+    faults.push_back("disk.floor: must be from 0 to 1 PiB, is " + kSize.format(disk.floor));
+  }
+  if (disk.daily_writes < Bytes(0)) faults.push_back("disk.daily_writes: must not be negative");
+  check_count("disk.touches", disk.touches, kMaxTouches, faults);
+}
+
+void check_paths(const Config& config, Faults& faults) {
+  constexpr std::size_t kMaxSocketPath = sizeof(sockaddr_un::sun_path) - 1;
+  const std::pair<const char*, std::string> sockets[] = {
+      {"paths.attach_socket", config.attach_socket},
+      {"paths.command_socket", config.command_socket},
+      {"paths.runtime_dir", config.runtime_dir + "/command.sock"}};
+  for (const auto& [path, socket] : sockets) {
+    if (socket.size() <= kMaxSocketPath) continue;
+    faults.push_back(std::string(path) + ": makes a socket path of " +
+                     std::to_string(socket.size()) + " bytes, the system allows " +
+                     std::to_string(kMaxSocketPath) + "; choose a shorter one");
+  }
+}
+
+/// The tuning's own faults speak of the REST document, where goals are seconds: "…tbt_s".
+std::string as_file_key(std::string fault) {
+  const std::size_t colon = fault.find(": ");
+  const bool is_goal = fault.starts_with("slo.") && colon != std::string::npos &&
+                       std::string_view(fault).substr(0, colon).ends_with("_s");
+  return is_goal ? fault.erase(colon - 2, 2) : fault;
+}
+
+}  // namespace
+
+Bytes Config::slab_size() const {
+  if (slab > Bytes(0)) return slab;
+  const Bytes quarter(hbm.value / 4 / kSlabGrain.value * kSlabGrain.value);
+  const Bytes usual = backend == BackendChoice::kCuda ? kUsualCudaSlab : kUsualSlab;
+  Bytes size = std::max(kSlabGrain, std::min(usual, quarter));
+  // Slot ids can number only so many slabs.
+  while (std::max(hbm * std::ssize(devices), dram) / size > kMaxSlabCount) size += size;
+  return size;
+}
+
+std::uint32_t Config::slabs(Tier tier) const {
+  return static_cast<std::uint32_t>((tier == Tier::kHbm ? hbm : dram) / slab_size());
+}
+
+std::uint32_t Config::all_slabs(Tier tier) const {
+  return slabs(tier) * static_cast<std::uint32_t>(tier == Tier::kHbm ? devices.size() : 1);
+}
+
+const std::string& gpu_of(const Config& config, std::size_t device) {
+  const std::string& own = config.devices.at(device).gpu;
+  return own.empty() ? config.cuda_device : own;
+}
+
+std::vector<std::string> faults(const Config& config) {
+  Faults found;
+  check_paths(config, found);
+  check_devices(config, found);
+  check_pools(config, found);
+  check_cuda(config, found);
+  check_copy(config, found);
+  check_disk(config, found);
+  check_restart(config, found);
+  check_realtime(config, found);
+  check_engine(config, found);
+  check_listeners(config, found);
+  for (const std::string& fault : config.tuning.faults()) found.push_back(as_file_key(fault));
+  check_domains(config, found);
+  return found;
+}
+
+}  // namespace kvd::daemon

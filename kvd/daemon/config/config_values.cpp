@@ -1,0 +1,310 @@
+#include "kvd/daemon/config/config_values.hpp"
+
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <limits>
+#include <span>
+#include <string_view>
+
+namespace kvd::daemon {
+namespace {
+
+struct Unit {
+  std::string_view name;
+  std::int64_t factor;
+};
+
+// Largest first, the order in which format() tries them.
+constexpr std::array<Unit, 6> kByteUnits = {{{"PiB", std::int64_t{1} << 50},
+                                             {"TiB", std::int64_t{1} << 40},
+                                             {"GiB", std::int64_t{1} << 30},
+                                             {"MiB", std::int64_t{1} << 20},
+                                             {"KiB", std::int64_t{1} << 10},
+                                             {"B", 1}}};
+constexpr std::array<Unit, 6> kTimeUnits = {{{"h", 3'600'000'000'000},
+                                             {"m", 60'000'000'000},
+                                             {"s", 1'000'000'000},
+                                             {"ms", 1'000'000},
+                                             {"us", 1'000},
+                                             {"ns", 1}}};
+
+Error invalid(const std::string& text, const std::string& why) {
+  return make_error(ErrorCode::kInvalidArgument, "\"" + text + "\" " + why);
+}
+
+/// A text split into its number and what follows it.
+struct Measure {
+  std::string number;
+  std::string unit;
+};
+
+Measure split(const std::string& text) {
+  const std::size_t end = std::min(text.find_first_not_of("0123456789."), text.size());
+  const std::size_t unit = std::min(text.find_first_not_of(' ', end), text.size());
+  return {text.substr(0, end), text.substr(unit)};
+}
+
+template <class T>
+bool read_all(const std::string& text, T& value) {
+  const char* end = text.data() + text.size();
+  const auto [stop, fault] = std::from_chars(text.data(), end, value);
+  return fault == std::errc() && stop == end;
+}
+
+/// number * factor; none when it is no number or does not fit.
+std::optional<std::int64_t> scaled(const std::string& number, std::int64_t factor) {
+  std::int64_t whole = 0;
+  std::int64_t product = 0;
+  // Whole numbers take the exact path; doubles would round from 2^53 on.
+  if (number.find('.') == std::string::npos) {
+    if (!read_all(number, whole) || __builtin_mul_overflow(whole, factor, &product)) return {};
+    return product;
+  }
+  double fraction = 0;
+  if (!read_all(number, fraction)) return {};
+  const double result = fraction * static_cast<double>(factor);
+  // 2^63 itself is exact in a double and the first value that does not fit.
+  if (!(result < 9223372036854775808.0)) return {};
+  return static_cast<std::int64_t>(result);
+}
+
+/// `remedy` ends every message. A number without a unit counts single bytes or nanoseconds.
+Result<std::int64_t> parse_measure(const std::string& text, std::span<const Unit> units,
+                                   const std::string& remedy) {
+  if (text.starts_with('-')) return invalid(text, "is negative; " + remedy);
+  const Measure measure = split(text);
+  const std::string unit = measure.unit.empty() ? std::string(units.back().name) : measure.unit;
+  for (const Unit& candidate : units) {
+    if (candidate.name != unit || measure.number.empty() || measure.number == ".") continue;
+    const auto value = scaled(measure.number, candidate.factor);
+    if (!value) return invalid(text, "is too large or no number; " + remedy);
+    return *value;
+  }
+  return invalid(text, "is not understood; " + remedy);
+}
+
+std::string format_measure(std::int64_t value, std::span<const Unit> units) {
+  for (const Unit& unit : units) {
+    if (value != 0 && value % unit.factor == 0) {
+      return std::to_string(value / unit.factor) + std::string(unit.name);
+    }
+  }
+  return "0" + std::string(units.back().name);
+}
+
+std::string format_bytes(const Bytes& size) { return format_measure(size.value, kByteUnits); }
+std::string format_duration(const Nanoseconds& time) {
+  return format_measure(time.count(), kTimeUnits);
+}
+
+Result<Bytes> parse_size_or_auto(const std::string& text) {
+  if (text == "auto") return Bytes(0);
+  return parse_bytes(text);
+}
+std::string format_size_or_auto(const Bytes& size) {
+  return size == Bytes(0) ? "auto" : format_bytes(size);
+}
+
+Result<Bytes> parse_size_or_unlimited(const std::string& text) {
+  if (text == "unlimited") return Bytes(INT64_MAX);
+  return parse_bytes(text);
+}
+std::string format_size_or_unlimited(const Bytes& size) {
+  return size == Bytes(INT64_MAX) ? "unlimited" : format_bytes(size);
+}
+
+Result<std::optional<Bytes>> parse_optional_size(const std::string& text) {
+  if (text == "auto") return std::optional<Bytes>();
+  KVD_ASSIGN_OR_RETURN(const Bytes size, parse_bytes(text));
+  return std::optional(size);
+}
+std::string format_optional_size(const std::optional<Bytes>& size) {
+  return size ? format_bytes(*size) : "auto";
+}
+
+Result<BytesPerSecond> parse_rate(const std::string& text) {
+  if (text == "unlimited") return BytesPerSecond{0};
+  const std::string size = text.ends_with("/s") ? text.substr(0, text.size() - 2) : text;
+  const Result<Bytes> bytes = parse_bytes(size);
+  if (!bytes.ok()) return invalid(text, R"(is no rate; write "10GiB/s" or "unlimited")");
+  return BytesPerSecond{static_cast<double>(bytes->value)};
+}
+std::string format_rate(const BytesPerSecond& rate) {
+  if (rate.value <= 0) return "unlimited";
+  return format_bytes(Bytes(static_cast<std::int64_t>(rate.value))) + "/s";
+}
+
+Result<std::optional<Nanoseconds>> parse_duration_or_auto(const std::string& text) {
+  if (text == "auto") return std::optional<Nanoseconds>();
+  KVD_ASSIGN_OR_RETURN(const Nanoseconds time, parse_duration(text));
+  return std::optional(time);
+}
+std::string format_duration_or_auto(const std::optional<Nanoseconds>& time) {
+  return time ? format_duration(*time) : "auto";
+}
+
+Result<Nanoseconds> parse_duration_or_never(const std::string& text) {
+  if (text == "never") return Nanoseconds(0);
+  return parse_duration(text);
+}
+std::string format_duration_or_never(const Nanoseconds& time) {
+  return time == Nanoseconds(0) ? "never" : format_duration(time);
+}
+
+Result<double> parse_number(const std::string& text) {
+  double value = 0;
+  if (!read_all(text, value) || !std::isfinite(value)) return invalid(text, "is no finite number");
+  return value;
+}
+std::string format_number(const double& value) {
+  std::array<char, 32> text{};
+  // The shortest text that reads back to the same double.
+  const auto end = std::to_chars(text.data(), text.data() + text.size(), value).ptr;
+  return {text.data(), end};
+}
+
+template <class T>
+Result<T> parse_integer(const std::string& text) {
+  using Limits = std::numeric_limits<T>;
+  T value = 0;
+  if (!read_all(text, value)) {
+    return invalid(text, "is no whole number from " + std::to_string(Limits::min()) + " to " +
+                             std::to_string(Limits::max()));
+  }
+  return value;
+}
+template <class T>
+std::string format_integer(const T& value) {
+  return std::to_string(value);
+}
+
+Result<std::vector<std::uint32_t>> parse_id_list(const std::string& text) {
+  if (!text.starts_with('[') || !text.ends_with(']')) {
+    return invalid(text, "is no list; write [1000, 1001]");
+  }
+  std::vector<std::uint32_t> ids;
+  for (std::size_t at = 1; at + 1 < text.size();) {
+    const std::size_t end = std::min(text.find(',', at), text.size() - 1);
+    const std::string number = text.substr(at, end - at);
+    KVD_ASSIGN_OR_RETURN(const std::uint32_t id, parse_integer<std::uint32_t>(number));
+    // The kernel uses the highest id for "no id".
+    if (id == UINT32_MAX) return invalid(number, "is no user or group id");
+    ids.push_back(id);
+    at = std::min(text.find_first_not_of(" ,", end), text.size());
+  }
+  return ids;
+}
+std::string format_id_list(const std::vector<std::uint32_t>& ids) {
+  std::string text = "[";
+  for (const std::uint32_t id : ids) text += (text.size() > 1 ? ", " : "") + std::to_string(id);
+  return text + "]";
+}
+
+// It is written again into logs, TOML and systemd's drop-in, a line each.
+Result<std::string> parse_text(const std::string& text) {
+  const auto is_control = [](unsigned char c) { return c < 0x20 || c == 0x7f; };
+  if (std::none_of(text.begin(), text.end(), is_control)) return text;
+  std::string shown = text;
+  std::replace_if(shown.begin(), shown.end(), is_control, '?');
+  return invalid(shown, "has a line break, a tab or another control character: take it out");
+}
+std::string format_text(const std::string& text) { return text; }
+
+/// "is none of a, b, c"
+template <std::size_t n>
+Error none_of(const std::string& text, const std::array<std::string_view, n>& names) {
+  std::string list;
+  for (const std::string_view name : names) list += (list.empty() ? "" : ", ") + std::string(name);
+  return invalid(text, "is none of " + list);
+}
+
+template <std::size_t n>
+Result<std::size_t> parse_choice(const std::string& text,
+                                 const std::array<std::string_view, n>& names) {
+  for (std::size_t i = 0; i < n; ++i) {
+    if (names[i] == text) return i;
+  }
+  return none_of(text, names);
+}
+
+constexpr std::array<std::string_view, 3> kBackendNames = {"auto", "host", "cuda"};
+constexpr std::array<std::string_view, 2> kBoolNames = {"false", "true"};
+constexpr std::array<std::string_view, 3> kReadNames = {"auto", "open", "token"};  // ReadPolicy
+constexpr std::array<std::string_view, 7> kLevelNames = {"trace", "debug",    "info", "warn",
+                                                         "error", "critical", "off"};
+
+Result<BackendChoice> parse_backend(const std::string& text) {
+  KVD_ASSIGN_OR_RETURN(const std::size_t index, parse_choice(text, kBackendNames));
+  return static_cast<BackendChoice>(index);
+}
+std::string format_backend(const BackendChoice& backend) {
+  return std::string(kBackendNames[static_cast<std::size_t>(backend)]);
+}
+
+Result<admin::ReadPolicy> parse_read_policy(const std::string& text) {
+  KVD_ASSIGN_OR_RETURN(const std::size_t index, parse_choice(text, kReadNames));
+  return static_cast<admin::ReadPolicy>(index);
+}
+std::string format_read_policy(const admin::ReadPolicy& policy) {
+  return std::string(kReadNames[static_cast<std::size_t>(policy)]);
+}
+
+Result<store::EvictionKind> parse_eviction(const std::string& text) {
+  return store::eviction_kind(text);
+}
+std::string format_eviction(const store::EvictionKind& kind) {
+  return std::string(store::name(kind));
+}
+
+Result<bool> parse_bool(const std::string& text) {
+  KVD_ASSIGN_OR_RETURN(const std::size_t index, parse_choice(text, kBoolNames));
+  return index == 1;
+}
+std::string format_bool(const bool& value) { return std::string(kBoolNames[value ? 1 : 0]); }
+
+Result<std::string> parse_log_level(const std::string& text) {
+  KVD_ASSIGN_OR_RETURN(const std::size_t index, parse_choice(text, kLevelNames));
+  return std::string(kLevelNames[index]);
+}
+
+}  // namespace
+
+const Spelling<std::string> kText = {parse_text, format_text};
+const Spelling<std::string> kLogLevel = {parse_log_level, format_text};
+const Spelling<BackendChoice> kBackend = {parse_backend, format_backend};
+const Spelling<bool> kBool = {parse_bool, format_bool, true};
+const Spelling<admin::ReadPolicy> kReadPolicy = {parse_read_policy, format_read_policy};
+const Spelling<store::EvictionKind> kEviction = {parse_eviction, format_eviction};
+const Spelling<Bytes> kSize = {parse_bytes, format_bytes};
+const Spelling<Bytes> kSizeOrAuto = {parse_size_or_auto, format_size_or_auto};
+const Spelling<Bytes> kSizeOrUnlimited = {parse_size_or_unlimited, format_size_or_unlimited};
+const Spelling<std::optional<Bytes>> kOptionalSize = {parse_optional_size, format_optional_size};
+const Spelling<BytesPerSecond> kRate = {parse_rate, format_rate};
+const Spelling<Nanoseconds> kDuration = {parse_duration, format_duration};
+const Spelling<std::optional<Nanoseconds>> kDurationOrAuto = {parse_duration_or_auto,
+                                                              format_duration_or_auto};
+const Spelling<Nanoseconds> kDurationOrNever = {parse_duration_or_never, format_duration_or_never};
+const Spelling<double> kNumber = {parse_number, format_number, true};
+const Spelling<std::int64_t> kInteger = {parse_integer<std::int64_t>, format_integer, true};
+const Spelling<std::uint32_t> kCount = {parse_integer<std::uint32_t>, format_integer, true};
+const Spelling<std::uint16_t> kPort = {parse_integer<std::uint16_t>, format_integer, true};
+const Spelling<std::vector<std::uint32_t>> kIdList = {parse_id_list, format_id_list, true};
+
+Result<Bytes> parse_bytes(const std::string& text) {
+  KVD_ASSIGN_OR_RETURN(
+      const std::int64_t value,
+      parse_measure(text, kByteUnits,
+                    "write a size such as \"64GiB\" (B, KiB, MiB, GiB, TiB, PiB)"));
+  return Bytes(value);
+}
+
+Result<Nanoseconds> parse_duration(const std::string& text) {
+  const std::string remedy = R"(write a time such as "100ms" (ns, us, ms, s, m, h))";
+  KVD_ASSIGN_OR_RETURN(const std::int64_t value, parse_measure(text, kTimeUnits, remedy));
+  // A bare number could mean seconds or milliseconds; only zero is the same in both.
+  if (value != 0 && split(text).unit.empty()) return invalid(text, "has no unit; " + remedy);
+  return Nanoseconds(value);
+}
+
+}  // namespace kvd::daemon

@@ -1,0 +1,65 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "kvd/store/cache/cache.hpp"
+
+namespace kvd::store {
+
+/// Cached blocks of engines that place by themselves: rows of one block each, in DRAM, of which
+/// every one stands for itself. In other spaces, but in the same cache as the rows of requests:
+/// what makes room, and for whom, is decided there.
+///
+/// Source: kvd/DESIGN.md "Engines that place by themselves".
+///
+/// Owner: control thread. Errors: none. Cost: O(digests), each one look into a table.
+class PlacedRows {
+ public:
+  explicit PlacedRows(Cache& cache) : cache_(cache) {}
+
+  /// How many leading ones DRAM has. Nothing is touched: who asks may ask again and again.
+  [[nodiscard]] std::uint32_t leading(const KeySpace& space, std::span<const Digest> digests);
+  /// An engine asks for the chain: what is stored of it from now on, in however many stores, does
+  /// not push out the rest of it.
+  void asked(const KeySpace& space, std::span<const Digest> chain);
+  /// The chain that a store of these belongs to; 0: not known.
+  [[nodiscard]] std::uint32_t chain_of(const KeySpace& space,
+                                       std::span<const Digest> digests) const;
+  /// The row that DRAM has; none: it has none.
+  [[nodiscard]] RowId row(const KeySpace& space, const Digest& digest);
+  /// The DRAM slots of all these blocks. They count as asked for, and are offered to the disk where
+  /// its rule admits them. None: some are not there. `next`: what comes after the last; none: not
+  /// known.
+  [[nodiscard]] std::optional<std::vector<SlotId>> find(const KeySpace& space,
+                                                        std::span<const Digest> digests,
+                                                        const Digest* next = nullptr);
+  /// Blocks that DRAM has count as stored once more, are offered to the disk, and do not make way
+  /// before release(): otherwise a store could lose its own head.
+  [[nodiscard]] std::vector<EntryId> store_again(const KeySpace& space,
+                                                 std::span<const Digest> digests,
+                                                 std::uint32_t chain);
+  void release(const KeySpace& space, const std::vector<EntryId>& held);
+  /// How many of these are named by no table and so count as cached.
+  [[nodiscard]] std::size_t cached(const KeySpace& space, const std::vector<EntryId>& held);
+  /// Its bytes are complete in the slot (state filling). False: it is there by now, and the slot
+  /// stays the caller's.
+  struct NewBlock {
+    KeySpace space;
+    Taker taker;
+    SecondsPerByte saved;
+    Digest digest;
+    SlotId slot;
+  };
+  [[nodiscard]] bool add(const NewBlock& block);
+  /// It is not found any more. Returns its slot; none: it is not there, or a table names it.
+  [[nodiscard]] SlotId forget(RowId row);
+
+ private:
+  Cache& cache_;
+  std::uint32_t last_chain_ = 0;
+};
+
+}  // namespace kvd::store
