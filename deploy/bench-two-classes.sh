@@ -1,6 +1,6 @@
 #!/bin/sh
 # Chat with a goal of 5 s beside a batch with one of 600 s, each an engine of its own on one kvd: what the
-# time to chat's first token suffers (client_lib/examples/two_classes.py says how it is measured).
+# time to chat's first token suffers (tests/lab/vllm/two_classes.py says how it is measured).
 #
 #   sh deploy/bench-two-classes.sh [--json] [--rounds N]          two kvd-engines: five minutes
 #   sh deploy/bench-two-classes.sh --vllm [--json] [--rounds N]   two vLLMs with elastic KV caches: ten more
@@ -13,11 +13,11 @@ model_size=small
 if [ "${1:-}" = --vllm ]; then
   shift
   . deploy/vllm-setup.sh >&2
-  with_vllm client_lib/examples/two_classes.py "$root/build/release/bin" "$demo" --model "$demo/model" "$@"
+  with_vllm tests/lab/vllm/two_classes.py "$root/build/release/bin" "$demo" --model "$demo/model" "$@"
 else
   sh deploy/ci/install-deps.sh >/dev/null
   cmake --preset release >/dev/null
   cmake --build --preset release --parallel 2 --target kvd kvd-engine >/dev/null
   mkdir -p "$demo"
-  python3 client_lib/examples/two_classes.py "$root/build/release/bin" "$demo" "$@"
+  python3 tests/lab/vllm/two_classes.py "$root/build/release/bin" "$demo" "$@"
 fi

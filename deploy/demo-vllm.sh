@@ -7,7 +7,7 @@
 # Fetches vLLM for CPUs where there is none (0.9 GB, deploy/ci/vllm.sh), builds kvd, and makes a small
 # random model. Measures first what the untouched vLLM can do on this machine, its goals and the highest
 # rate at which it meets them, and asks for more than that, so that the rows differ on a fast machine, too.
-# DEMO_LOAD='"rate": 4.0, …' is a load as it is instead: client_lib/examples/vllm_load.py.
+# DEMO_LOAD='"rate": 4.0, …' is a load as it is instead: tests/lab/vllm/vllm_load.py.
 # Prints a table; what was measured and every log is in build/demo-vllm.
 set -eu
 
@@ -36,7 +36,7 @@ children="$children $kvd"
 # run NAME JSON: one engine under load; its answers and figures in $demo/NAME.json
 run() {
   say "$1"
-  with_vllm client_lib/examples/vllm_load.py "$demo/model" "$demo/$1.json" "$2" \
+  with_vllm tests/lab/vllm/vllm_load.py "$demo/model" "$demo/$1.json" "$2" \
     >"$demo/$1.log" 2>&1 || { tail -n 20 "$demo/$1.log"; fail "$1 failed; see $demo/$1.log"; }
 }
 
@@ -48,7 +48,7 @@ small="\"num_gpu_blocks_override\": 48, $limits"
 beyond=1.3
 fit_load() {
   say "what an untouched vLLM can do here" >&2
-  with_vllm client_lib/examples/vllm_benefit.py --knee "$demo/model" "$demo" \
+  with_vllm tests/lab/vllm/vllm_benefit.py --knee "$demo/model" "$demo" \
     "{$lengths, \"blocks\": 48, \"engine\": {$limits}, \"knee_seeds\": [1], \"knee_steps\": 4}" \
     >"$demo/knee.json" || fail "the knee was not found; see $demo/untouched.log"
   "$python" -c 'import json, sys
@@ -71,5 +71,5 @@ run kvd "{$load, \"engine\": {$small, $on_kvd}}"
 run again "{$load, \"engine\": {$small, $on_kvd}}"
 
 say "an untouched vLLM, the same on kvd, and that started again (no GPU: figures of this machine's CPU)"
-"$python" client_lib/examples/vllm_load.py --table \
+"$python" tests/lab/vllm/vllm_load.py --table \
   stock="$demo/stock.json" kvd="$demo/kvd.json" "kvd again"="$demo/again.json" | tee "$demo/table.txt"

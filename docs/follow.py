@@ -38,7 +38,7 @@ LEFT_OUT: dict[str, dict[str, str]] = {
     "policies.md": {
         "kvd-sim sweep": "a minute of computing each; the test of the command draws a short one",
         "kvd-sim knee": "minutes of computing; the test of the command finds one",
-        "kvd-sim report": "hours of computing",
+        "kvd-lab": "in builds of the source tree alone; its tests call it",
     },
     "cuda.md": {
         "cmake --preset cuda": "needs the CUDA compiler; continuous integration builds it",

@@ -6,9 +6,6 @@ find_program(KVD_PYTHON python3 HINTS /usr/bin DOC "Python 3.11 or newer, for te
 set(manuals "${PROJECT_BINARY_DIR}/man")
 if(KVD_PYTHON AND NOT CMAKE_CXX_FLAGS MATCHES "-fsanitize=")
   set(documented kvd kvd-holder kvdctl kvd-plan kvd-sim kvd-pattern kvd-engine)
-  if(TARGET kvd-bench)
-    list(APPEND documented kvd-bench)
-  endif()
   set(generator "${PROJECT_SOURCE_DIR}/deploy/package/man_pages.py")
   add_custom_command(OUTPUT "${manuals}/stamp"
     COMMAND "${KVD_PYTHON}" "${generator}" "${PROJECT_BINARY_DIR}/bin" "${manuals}" ${documented}
@@ -19,7 +16,7 @@ endif()
 install(DIRECTORY "${manuals}/man1" "${manuals}/man8" DESTINATION "${CMAKE_INSTALL_MANDIR}" OPTIONAL)
 
 # bash looks for a file of the command's name.
-foreach(program kvd kvdctl kvd-plan kvd-sim kvd-bench kvd-pattern kvd-engine)
+foreach(program kvd kvdctl kvd-plan kvd-sim kvd-pattern kvd-engine)
   install(FILES "${PROJECT_SOURCE_DIR}/deploy/package/completion/kvd.bash"
     DESTINATION "${CMAKE_INSTALL_DATADIR}/bash-completion/completions" RENAME "${program}")
 endforeach()

@@ -18,7 +18,6 @@ PAGES = {
     "kvdctl": (1, "look into a running kvd, tune it, find what is wrong"),
     "kvd-plan": (1, "decisions of kvd's planner from JSON snapshots"),
     "kvd-sim": (1, "kvd's decisions under a virtual clock"),
-    "kvd-bench": (1, "figures of this machine"),
     "kvd-pattern": (1, "client of kvd that checks its bytes"),
     "kvd-engine": (1, "reference engine with an OpenAI-compatible endpoint"),
 }

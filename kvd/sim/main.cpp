@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "ipc/vocabulary/standard_streams.hpp"
-#include "kvd/sim/cache/policies.hpp"
 #include "kvd/sim/commands/commands.hpp"
-#include "kvd/sim/figures/commands.hpp"
+#include "kvd/sim/profile/profile_commands.hpp"
+#include "kvd/sim/run/exit_status.hpp"
 #include "planner/policy/catalogue.hpp"
 
 namespace kvd::sim {
@@ -29,19 +29,13 @@ constexpr const char* kFooter =
     "20\n"
     "  kvd-sim sweep --over dram --values 32GiB,64GiB,128GiB --policies lvf \\\n"
     "    --profile h100-pcie-llama3-8b\n"
-    "  kvd-sim knee --profile gh200-qwen2.5-32b\n"
-    "  kvd-sim cache --profile gh200-qwen2.5-32b --seeds 5\n"
-    "  kvd-sim reproduce of-fig3\n";
+    "  kvd-sim knee --profile gh200-qwen2.5-32b\n";
 
 struct Arguments {
   ScenarioOptions scenario;
   RunOptions run;
   SweepOptions sweep;
   KneeOptions knee;
-  ReproduceOptions reproduce;
-  ReportOptions report;
-  CacheOptions cache;
-  GridOptions grid;
   ProfilesOptions profiles;
   CalibrateOptions calibrate;
   bool guards = false;
@@ -202,90 +196,6 @@ void describe_scenarios(CLI::App& app, Arguments& a) {
       ->capture_default_str();
 }
 
-void describe_cache(CLI::App& app, Arguments& a) {
-  CLI::App* cache =
-      app.add_subcommand("cache", "What a prefix cache of a tier finds, by policy of eviction");
-  cache
-      ->add_option(
-          "--trace", a.cache.trace,
-          "Mooncake's JSONL, gen:chat or gen:agents: workloads that say which prompts begin alike")
-      ->capture_default_str();
-  cache->add_option("--profile", a.cache.profile, "Model and machine, for what computing costs")
-      ->required();
-  for (const CachePolicy& policy : cache_policies()) a.cache.policies.emplace_back(policy.name);
-  cache->add_option("--policies", a.cache.policies, "Their names: a,b,c")
-      ->delimiter(',')
-      ->capture_default_str();
-  cache
-      ->add_option("--capacity", a.cache.capacities,
-                   "Percent of the workload's different blocks that there is room for: a,b,c")
-      ->delimiter(',')
-      ->capture_default_str();
-  cache->add_option("--seeds", a.cache.seeds, "Workloads, with seeds from --seed on")
-      ->capture_default_str();
-  cache->add_option("--seed", a.cache.workload.seed, "Of the first workload")
-      ->capture_default_str();
-  optional(*cache, "--rate", a.cache.workload.rate, "Requests a second; a trace is stretched");
-  optional(*cache, "--requests", a.cache.workload.requests, "How many requests arrive, at most");
-  cache->add_flag("--json", a.cache.json, "Print JSON instead of tables");
-  cache->add_flag("--progress", a.progress, "Show progress though stderr is no terminal");
-}
-
-void describe_grid(CLI::App& app, Arguments& a) {
-  CLI::App* grid = app.add_subcommand(
-      "grid",
-      "A policy beside the best of the others on cells drawn from all there is; ends with "
-      "1 where it is behind");
-  grid->add_option("--policy", a.grid.policy, "Its name")->capture_default_str();
-  grid->add_option("--out", a.grid.folder,
-                   "Folder that keeps every result: a later call goes on there. After a change of "
-                   "kvd take another")
-      ->capture_default_str();
-  grid->add_option("--jobs", a.grid.jobs, "Threads")
-      ->check(CLI::NonNegativeNumber)
-      ->capture_default_str();
-  grid->add_option("--seeds", a.grid.seeds, "Runs of a cell, at most 5")
-      ->check(CLI::NonNegativeNumber)
-      ->capture_default_str();
-  grid->add_flag("--kept-apart", a.grid.kept_apart,
-                 "Seeds from 6 on, which no policy is tuned on, instead of from 1 on");
-  grid->add_option("--tolerance", a.grid.tolerance,
-                   "How far behind is not behind yet, as a share of requests")
-      ->capture_default_str();
-  optional(*grid, "--cells", a.grid.cells, "Only the first ones; they are in no order");
-  grid->add_option("--only", a.grid.only, "Only these, e.g. c006,c014")->delimiter(',');
-  grid->add_option("--against", a.grid.against, "The other policies, instead of all that are known")
-      ->delimiter(',');
-  CLI::Option* ground =
-      grid->add_option("--ground", a.grid.ground,
-                       "Which cells: machines under load (c001, …), or goals: several classes of "
-                       "goals (g001, …), each of which is judged")
-          ->check(CLI::IsMember({"machines", "goals"}))
-          ->capture_default_str();
-  grid->add_flag(
-      "--engines-place", a.grid.engines_place,
-      "The same cells with engines that place their blocks themselves, as vLLM does, each "
-      "in its part of the memory");
-  grid->add_option("--axes", a.grid.axes, "JSON file with other axes")->excludes(ground);
-  grid->add_flag("--json", a.grid.json, "Print JSON instead of a list");
-  grid->add_flag("--progress", a.progress, "Show progress though stderr is no terminal");
-}
-
-void describe_figures(CLI::App& app, Arguments& a) {
-  CLI::App* reproduce = app.add_subcommand("reproduce", "Figures of the papers, and beyond");
-  reproduce->add_option("figure", a.reproduce.figure, "A figure or `all`; none: list them");
-  reproduce->add_flag("--json", a.reproduce.json, "Print JSON instead of tables");
-  reproduce->add_option("--seeds", a.reproduce.seeds, "Runs a point")->capture_default_str();
-  reproduce->add_option("--seed", a.reproduce.first_seed, "The first one")->capture_default_str();
-  reproduce->add_flag("--progress", a.progress, "Show progress though stderr is no terminal");
-  CLI::App* report = app.add_subcommand("report", "The figures as one HTML page and SVG files");
-  report->add_option("--out", a.report.folder, "Folder to write")->required();
-  report->add_option("figures", a.report.figures, "Only these");
-  report->add_option("--seeds", a.report.seeds, "Runs a point")->capture_default_str();
-  report->add_option("--seed", a.report.first_seed, "The first one")->capture_default_str();
-  report->add_flag("--progress", a.progress, "Show progress though stderr is no terminal");
-}
-
 void describe_profiles(CLI::App& app, Arguments& a) {
   CLI::App* profiles = app.add_subcommand("profiles", "Models and machines, and their sources");
   profiles->add_option("name", a.profiles.name, "One of them, whole");
@@ -303,18 +213,12 @@ int dispatch(const CLI::App& app, Arguments& a) {
   if (a.guards) {
     for (std::string& policy : a.scenario.policies) policy = planner::with_guards(policy);
   }
-  const bool progress = a.progress || isatty(STDERR_FILENO) == 1;
-  a.scenario.progress = a.reproduce.progress = a.report.progress = progress;
-  a.cache.progress = a.grid.progress = progress;
+  a.scenario.progress = a.progress || isatty(STDERR_FILENO) == 1;
   const auto& command = app.get_subcommands().front()->get_name();
   if (command == "run") return run_command(a.scenario, a.run, std::cout, std::cerr);
   if (command == "compare") return compare_command(a.scenario, std::cout, std::cerr);
   if (command == "sweep") return sweep_command(a.scenario, a.sweep, std::cout, std::cerr);
   if (command == "knee") return knee_command(a.scenario, a.knee, std::cout, std::cerr);
-  if (command == "cache") return cache_command(a.cache, std::cout, std::cerr);
-  if (command == "grid") return grid_command(a.grid, std::cout, std::cerr);
-  if (command == "reproduce") return reproduce_command(a.reproduce, std::cout, std::cerr);
-  if (command == "report") return report_command(a.report, std::cout, std::cerr);
   if (command == "profiles") return profiles_command(a.profiles, std::cout, std::cerr);
   return calibrate_command(a.calibrate, std::cout, std::cerr);
 }
@@ -331,9 +235,6 @@ int run(int argc, char** argv) {
   app.set_version_flag("-V,--version", "kvd-sim " KVD_VERSION, "Print the version and exit");
   app.require_subcommand(1);
   kvd::sim::describe_scenarios(app, arguments);
-  kvd::sim::describe_cache(app, arguments);
-  kvd::sim::describe_grid(app, arguments);
-  kvd::sim::describe_figures(app, arguments);
   kvd::sim::describe_profiles(app, arguments);
   try {
     app.parse(argc, argv);

@@ -14,9 +14,9 @@
 #include <thread>
 #include <vector>
 
-#include "tests/bench/store_node.hpp"
 #include "tests/fault/adopting.hpp"
 #include "tests/support/patience.hpp"
+#include "tests/support/store_node.hpp"
 
 namespace kvd::test {
 namespace {

@@ -22,8 +22,8 @@
 #include "ipc/vocabulary/ids.hpp"
 #include "kvd/holder/kept.hpp"
 #include "kvd/tiers/kept/state.hpp"
-#include "tests/bench/store_node.hpp"
 #include "tests/support/patience.hpp"
+#include "tests/support/store_node.hpp"
 
 /// A kvd whose memory outlives it, in what imitates systemd's store of descriptors.
 namespace kvd::test {

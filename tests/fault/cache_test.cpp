@@ -6,8 +6,8 @@
 #include <csignal>
 
 #include "ipc/vocabulary/clock.hpp"
-#include "tests/bench/store_node.hpp"
 #include "tests/support/patience.hpp"
+#include "tests/support/store_node.hpp"
 
 namespace kvd::test {
 namespace {

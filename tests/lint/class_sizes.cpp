@@ -192,8 +192,7 @@ class Reader {
 
 bool is_checked(const fs::path& file) {
   const std::string name = file.string();
-  return name.starts_with("kvd/") && name.ends_with(".hpp") &&
-         !name.starts_with("kvd/sim/figures/");
+  return name.starts_with("kvd/") && name.ends_with(".hpp");
 }
 
 }  // namespace

@@ -156,10 +156,5 @@ TEST_F(ClassSizeRule, FindsAnEntryThatIsNeededNoMore) {
   EXPECT_THAT(check(20, {{"kvd/pool/b.hpp", "Gone", 0, 30}}), SizeIs(1));
 }
 
-TEST_F(ClassSizeRule, LeavesTheSimulatorsTablesAlone) {
-  tree_.write("kvd/sim/figures/table.hpp", struct_of(50));
-  EXPECT_THAT(check_class_sizes(tree_.root(), {}), IsEmpty());
-}
-
 }  // namespace
 }  // namespace kvd::lint

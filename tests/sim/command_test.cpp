@@ -1,15 +1,11 @@
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 
 #include <algorithm>
-#include <cstdio>
-#include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
 
-#include "tests/support/runtime_folder.hpp"
+#include "tests/sim/program_test.hpp"
 
 /// kvd-sim as users call it.
 namespace kvd::sim {
@@ -17,33 +13,9 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-struct Answer {
-  int status = -1;
-  std::string out, err;
-};
-
-std::string read(const std::filesystem::path& file) {
-  std::ostringstream text;
-  text << std::ifstream(file).rdbuf();
-  return text.str();
-}
-
-class KvdSim : public testing::Test {
+class KvdSim : public ProgramTest {
  protected:
-  [[nodiscard]] Answer call(const std::string& arguments) const {
-    const auto out = folder_ / "out", err = folder_ / "err";
-    const std::string command = std::string("timeout 120 ") + KVD_SIM + " " + arguments + " >" +
-                                out.string() + " 2>" + err.string() + " </dev/null";
-    const int status = std::system(command.c_str());
-    return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, read(out), read(err)};
-  }
-  [[nodiscard]] std::string file(const std::string& name, const std::string& text) const {
-    std::ofstream(folder_ / name) << text;
-    return (folder_ / name).string();
-  }
-
-  test::RuntimeFolder own_;
-  std::filesystem::path folder_ = own_.path();
+  KvdSim() : ProgramTest(KVD_SIM) {}
 };
 
 /// Under AddressSanitizer a virtual second takes a real one.
@@ -194,36 +166,6 @@ TEST_F(KvdSim, GuardsGoWithEveryPolicyThatIsNamed) {
   EXPECT_EQ(json["policies"][1]["policy"], "lvf+guards");
 }
 
-TEST_F(KvdSim, CachePrintsEveryPolicyAtEveryCapacity) {
-  const std::string cache = "cache --profile gh200-qwen2.5-32b --requests 400 ";
-  const Answer answer = call(cache + "--capacity 2,20 --policies lru,default --seeds 2 --json");
-  ASSERT_EQ(answer.status, 0) << answer.err;
-  const Json json = Json::parse(answer.out);
-  ASSERT_EQ(json["points"].size(), 2u);
-  for (const Json& point : json["points"]) {
-    for (const char* policy : {"lru", "default"}) {
-      EXPECT_GT(point["policies"][policy]["saved"], 0) << policy;
-      EXPECT_LE(point["policies"][policy]["found"], point["at_most"]["found"]) << policy;
-    }
-  }
-  const Answer table = call(cache);
-  EXPECT_NE(table.out.find("at most"), std::string::npos);
-  EXPECT_NE(table.out.find("s3fifo"), std::string::npos);
-}
-
-TEST_F(KvdSim, CacheSaysWhatItCannotPlay) {
-  const std::string cache = "cache --profile gh200-qwen2.5-32b --requests 20 ";
-  for (const auto& [arguments, words] :
-       {std::pair{"--policies best", "default, lru, s3fifo, sieve"},
-        std::pair{"--capacity 0", "above 0"}, std::pair{"--trace gen:sharegpt", "take gen:chat"},
-        std::pair{"--seeds 0", "from 1 to"}}) {
-    const Answer answer = call(cache + arguments);
-    EXPECT_EQ(answer.status, 2) << arguments;
-    EXPECT_NE(answer.err.find(words), std::string::npos) << answer.err;
-    EXPECT_TRUE(answer.out.empty());
-  }
-}
-
 TEST_F(KvdSim, EnginesShareAPoolOrGetParts) {
   const std::string two =
       " --profile gh200-llama3-8b --profile gh200-llama3-8b --trace gen:sharegpt "
@@ -329,51 +271,6 @@ TEST_F(KvdSim, BadInputIsRefusedWithoutAReport) {
   }
 }
 
-TEST_F(KvdSim, TheGridSaysByItsStatusWhetherAPolicyIsBehind) {
-  const std::string axes = file("axes.json", R"({"seed": 1, "cells": 2,
-    "machines": [["gh200-qwen2.5-32b"]],
-    "lengths": [{"source": "gen:fixed-2000-20", "duration_s": 4, "ttft_s": 1, "tbt_s": 0.1}],
-    "classes": [{"name": "one"}], "cv": [1], "max_tokens": ["exact"], "load": [0.5],
-    "hbm": [1], "dram": [1]})");
-  const std::string grid = "grid --policy fcfs --json --jobs 2 --cells 1 --axes " + axes +
-                           " --out " + (folder_ / "grid").string();
-  const Answer answer = call(grid + " --tolerance 1");
-  ASSERT_EQ(answer.status, 0) << answer.err;
-  const Json json = Json::parse(answer.out);
-  EXPECT_EQ(json["cells"], 1);
-  EXPECT_TRUE(json["behind"].empty());
-  EXPECT_TRUE(json["policies"][0].contains("second_gap_share"));
-  EXPECT_FALSE(json.contains("classes")) << "one class of goals";
-  EXPECT_NE(read(folder_ / "grid" / "report" / "index.html").find("<svg"), std::string::npos);
-  EXPECT_EQ(call(grid + " --tolerance 1").out, answer.out);
-  EXPECT_EQ(call(grid + " --ground goals").status, 2) << "axes are a ground of their own";
-  EXPECT_EQ(call(grid + " --tolerance 2").status, 2);
-  EXPECT_EQ(call(grid + " --jobs 0").status, 2);
-  EXPECT_EQ(call(grid + " --seeds 6").status, 2) << "the sixth is kept apart";
-  EXPECT_EQ(call("grid --policy lru").status, 2);
-  EXPECT_EQ(call(grid + " --only c099").status, 2);
-  EXPECT_EQ(call(grid + " --against lru").status, 2);
-}
-
-TEST_F(KvdSim, TheGridJudgesClassesOfGoals) {
-  const std::string axes = file("axes.json", R"({"seed": 1, "cells": 1, "by_class": true,
-    "machines": [["gh200-qwen2.5-32b"]],
-    "lengths": [{"source": "gen:fixed-2000-20", "duration_s": 4, "ttft_s": 1, "tbt_s": 0.1}],
-    "classes": [{"name": "two", "parts": [{"share": 0.5, "ttft": 6}]}], "cv": [1],
-    "max_tokens": ["exact"], "load": [0.5], "hbm": [1], "dram": [1]})");
-  const std::string grid = "grid --policy lvf --against fcfs --seeds 1 --axes " + axes + " --out " +
-                           (folder_ / "grid").string();
-  const Answer answer = call(grid + " --json --tolerance 1");
-  ASSERT_EQ(answer.status, 0) << answer.err;
-  const Json classes = Json::parse(answer.out)["classes"];
-  EXPECT_EQ(classes["fits"]["cells"], 1);
-  EXPECT_EQ(classes["cells"][0]["loose"][0]["class"], "ttft 6 s, tbt 0.1 s");
-  const Answer text = call(grid);
-  for (const char* word : {"comes at most at 0.9", "gap>1s", "lvf"}) {
-    EXPECT_NE(text.out.find(word), std::string::npos) << word << "\n" << text.out;
-  }
-}
-
 TEST_F(KvdSim, AMalformedTraceIsRefusedByLine) {
   const std::string trace =
       file("bad.csv",
@@ -401,8 +298,7 @@ TEST_F(KvdSim, ATraceMayFollowTheOptions) {
 /// What makes the example a short run.
 std::string shorter(const std::string& command) {
   if (command.starts_with("knee")) return " --requests 400 --precision 0.5 --seeds 1";
-  if (command.starts_with("cache")) return " --requests 200";
-  return command.starts_with("reproduce") ? " --seeds 1" : " --requests 20";
+  return " --requests 20";
 }
 
 TEST_F(KvdSim, TheExamplesOfItsHelpRun) {
@@ -425,7 +321,7 @@ TEST_F(KvdSim, TheExamplesOfItsHelpRun) {
     const Answer answer = call(command + shorter(command));
     EXPECT_EQ(answer.status, 0) << command << ": " << answer.err;
   }
-  EXPECT_EQ(examples, 6);
+  EXPECT_EQ(examples, 4);
 }
 
 TEST_F(KvdSim, HelpNamesPoliciesProfilesAndWorkloads) {

@@ -3,8 +3,9 @@
 
 #include <sstream>
 
-#include "kvd/sim/figures/commands.hpp"
 #include "kvd/sim/profile/calibrate.hpp"
+#include "kvd/sim/profile/profile_commands.hpp"
+#include "kvd/sim/run/exit_status.hpp"
 #include "kvd/sim/run/inputs.hpp"
 
 namespace kvd::sim {

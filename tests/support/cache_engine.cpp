@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <random>
 
-#include "tests/bench/store_node.hpp"
+#include "tests/support/store_node.hpp"
 
 int main(int argc, char** argv) {
   using kvd::bench::StoreNode;

@@ -56,4 +56,4 @@ _kvd_complete() {
   fi
 }
 
-complete -F _kvd_complete kvd kvdctl kvd-plan kvd-sim kvd-bench kvd-pattern kvd-engine
+complete -F _kvd_complete kvd kvdctl kvd-plan kvd-sim kvd-pattern kvd-engine

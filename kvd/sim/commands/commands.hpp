@@ -45,38 +45,4 @@ struct KneeOptions {
 [[nodiscard]] int knee_command(const ScenarioOptions& options, const KneeOptions& knee,
                                std::ostream& out, std::ostream& err);
 
-/// Policies of eviction on the prefixes of a workload, and the most that is possible.
-struct CacheOptions {
-  std::string trace = "gen:chat";
-  std::string profile;
-  WorkloadOptions workload;
-  std::size_t seeds = 1;
-  std::vector<std::string> policies;
-  std::vector<double> capacities = {1, 2, 5, 10, 25};  ///< percent of the different blocks
-  bool json = false;
-  bool progress = false;
-};
-[[nodiscard]] int cache_command(const CacheOptions& options, std::ostream& out, std::ostream& err);
-
-/// `grid`: a policy beside the best of the others, on cells drawn from committed axes.
-struct GridOptions {
-  std::string policy = "unified";
-  std::filesystem::path folder = "kvd-grid";  ///< keeps every result; a later call goes on there
-  std::string ground = "machines";            ///< "goals": the cells of classes of goals
-  bool engines_place = false;                 ///< they place their blocks themselves
-  std::filesystem::path axes;                 ///< JSON; empty: those that kvd-sim brings
-  std::optional<std::size_t> cells;           ///< only the first ones
-  std::vector<std::string> only;              ///< only those of these names; empty: all
-  std::vector<std::string> against;           ///< the others; empty: those that METRICS.md names
-  std::size_t jobs = 1;                       ///< threads
-  std::size_t seeds = 5;                      ///< how many, from 1 on
-  bool kept_apart = false;                    ///< from 6 on instead
-  double tolerance = 0.02;                    ///< of joint attainment
-  bool json = false;
-  bool progress = false;
-};
-/// Ends with 1 where the policy is behind by more than the tolerance; where classes are judged,
-/// where it misses what METRICS.md asks of a cell whose tightest class fits.
-[[nodiscard]] int grid_command(const GridOptions& options, std::ostream& out, std::ostream& err);
-
 }  // namespace kvd::sim

@@ -7,7 +7,7 @@
 #include "kvd/sim/commands/progress_bar.hpp"
 #include "kvd/sim/commands/sweep_chart.hpp"
 #include "kvd/sim/commands/table.hpp"
-#include "kvd/sim/figures/commands.hpp"
+#include "kvd/sim/run/exit_status.hpp"
 #include "kvd/sim/run/parts.hpp"
 #include "kvd/sim/run/summary_json.hpp"
 

@@ -7,7 +7,7 @@
 #include "kvd/sim/commands/commands.hpp"
 #include "kvd/sim/commands/progress_bar.hpp"
 #include "kvd/sim/commands/table.hpp"
-#include "kvd/sim/figures/commands.hpp"
+#include "kvd/sim/run/exit_status.hpp"
 #include "kvd/sim/run/summary_json.hpp"
 
 /// `knee`: rates of comparisons are given as multiples of it.

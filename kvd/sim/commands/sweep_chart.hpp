@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "ipc/vocabulary/result.hpp"
-#include "kvd/sim/report/chart.hpp"
+#include "kvd/sim/chart/chart.hpp"
 #include "kvd/sim/run/metrics.hpp"
 
 namespace kvd::sim {

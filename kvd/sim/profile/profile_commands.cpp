@@ -1,10 +1,12 @@
+#include "kvd/sim/profile/profile_commands.hpp"
+
 #include <fstream>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
 #include "ipc/vocabulary/bounded_input.hpp"
-#include "kvd/sim/figures/commands.hpp"
 #include "kvd/sim/profile/calibrate.hpp"
+#include "kvd/sim/run/exit_status.hpp"
 
 namespace kvd::sim {
 namespace {

@@ -41,7 +41,7 @@ class Ghosts {
 ///
 /// The kind kLru is the same without classes.
 ///
-/// The numbers are those that find most in `kvd-sim cache` on gen:chat (1, 5 and 20 requests a
+/// The numbers are those that find most in `kvd-lab cache` on gen:chat (1, 5 and 20 requests a
 /// second) and the Mooncake conversation trace at 1 % to 25 % of the blocks, and nowhere much less
 /// than LRU: chats that leave, turns tried with several endings, agents with shared tools.
 ///

@@ -10,9 +10,9 @@
 #include <system_error>
 #include <vector>
 
-#include "tests/bench/store_node.hpp"
 #include "tests/fault/adopting.hpp"
 #include "tests/integration/daemon_cuda/cuda_world.hpp"
+#include "tests/support/store_node.hpp"
 
 namespace kvd::test {
 namespace {

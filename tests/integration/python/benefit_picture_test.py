@@ -1,4 +1,4 @@
-"""What client_lib/examples/vllm_benefit.py makes of its runs: the lines under its table and the picture."""
+"""What tests/lab/vllm/vllm_benefit.py makes of its runs: the lines under its table and the picture."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import ctest
 
-sys.path.insert(0, str(Path(__file__).parents[3] / "client_lib" / "examples"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "lab" / "vllm"))
 
 import vllm_benefit  # noqa: E402
 import vllm_benefit_svg  # noqa: E402

@@ -20,7 +20,7 @@ PRINTS = [
     ["kvd", "--print-config"], ["kvd", "--print-unit"], ["kvd", "--check-config"], ["kvd", "--help"],
     ["kvd", "--version"], ["kvd-holder", "--help"], ["kvd-holder", "--version"], ["kvdctl", "--help"],
     ["kvdctl", "--json", "doctor"], ["kvd-pattern", "--help"], ["kvd-plan", "--help"], ["kvd-engine", "--help"],
-    ["kvd-sim", "--help"], ["kvd-sim", "profiles"], ["kvd-sim", "reproduce"], ["kvd-bench", "--help"],
+    ["kvd-sim", "--help"], ["kvd-sim", "profiles"], ["kvd-lab", "reproduce"], ["kvd-bench", "--help"],
 ]  # fmt: skip
 
 
@@ -97,7 +97,7 @@ class Files(unittest.TestCase):
         for file in [*self.odd, self.brackets, self.objects, self.tables, self.names]:
             self.refused(["kvd-sim", "run", "--profile", file])
             self.refused(["kvd-sim", "run", "--profile", "l20-llama2-7b", "--trace", file])
-            self.refused(["kvd-sim", "grid", "--axes", file, "--out", str(self.folder / "out")])
+            self.refused(["kvd-lab", "grid", "--axes", file, "--out", str(self.folder / "out")])
             self.refused(["kvd-sim", "calibrate", "--base", "l20-llama2-7b", "--from", file])
 
     def test_of_the_others_are_bounded(self) -> None:

@@ -1,4 +1,4 @@
-"""client_lib/examples/vllm_turns.py without vLLM: whose prompt has which answers in it, and the tables."""
+"""tests/lab/vllm/vllm_turns.py without vLLM: whose prompt has which answers in it, and the tables."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import ctest
 
-sys.path.insert(0, str(Path(__file__).parents[3] / "client_lib" / "examples"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "lab" / "vllm"))
 
 import vllm_beside  # noqa: E402
 import vllm_turns  # noqa: E402

@@ -1,0 +1,13 @@
+#pragma once
+
+#include <vector>
+
+#include "tests/lab/bench/bench.hpp"
+
+namespace kvd::bench {
+
+/// The disk tier's rows of `kvd-bench store`, whose --help explains them and their options.
+/// Ends the program where the folder has no room or the disk fails.
+std::vector<Row> disk_rows(const Arguments& arguments);
+
+}  // namespace kvd::bench

@@ -1,0 +1,30 @@
+#pragma once
+
+#include "tests/lab/figures/grid.hpp"
+
+/// SuperInfer's setting (its section 5): GH200, TTFT within 5 s, TBT within 100 ms, 120 s of
+/// arrivals.
+namespace kvd::sim::figures {
+
+inline constexpr const char* kQwen = "gh200-qwen2.5-32b";
+inline constexpr const char* kSuperInferUnit =
+    "GH200, Qwen2.5-32B, ShareGPT lengths with the vLLM paper's means";
+/// SI 5.2: blocks a policy may rotate in an iteration. All policies get the same.
+inline constexpr std::int64_t kRotatedBlocks = 2400;
+/// The rate of the figures over one parameter, in knees of fcfs.
+inline constexpr double kOverload = 1.3;
+
+/// What the paper's RotaSched is configured with; fields that are set replace it.
+struct RotaParameters {
+  double alpha = 3, beta_b = 0, beta_f = 0.5;
+  std::int64_t blocks = kRotatedBlocks;
+};
+
+[[nodiscard]] Trial superinfer_trial(const std::string& profile, const std::string& policy,
+                                     double rate, const RotaParameters& parameters = {});
+
+/// The highest rate at which FCFS still starts 99 % of the answers in time.
+/// Errors: as Lab::measure().
+[[nodiscard]] Result<double> superinfer_knee(Lab& lab, const std::string& profile);
+
+}  // namespace kvd::sim::figures
