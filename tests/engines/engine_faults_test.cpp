@@ -10,7 +10,7 @@
 #include <fstream>
 
 #include "tests/engines/engine_support.hpp"
-#include "tests/engines/engine_thread.hpp"
+#include "tests/engines/schedules/engine_thread.hpp"
 #include "tests/support/daemon_process.hpp"
 #include "tests/support/daemon_thread.hpp"
 

@@ -6,7 +6,7 @@
 #include <cinttypes>
 #include <cstdlib>
 
-#include "tests/engines/engine_schedule.hpp"
+#include "tests/engines/schedules/engine_schedule.hpp"
 
 namespace kvd::test {
 namespace {

@@ -1,4 +1,4 @@
-#include "tests/engines/engine_thread.hpp"
+#include "tests/engines/schedules/engine_thread.hpp"
 
 #include <algorithm>
 #include <random>

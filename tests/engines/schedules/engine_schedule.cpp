@@ -1,10 +1,10 @@
-#include "tests/engines/engine_schedule.hpp"
+#include "tests/engines/schedules/engine_schedule.hpp"
 
 #include <algorithm>
 #include <random>
 #include <utility>
 
-#include "tests/engines/faulty_daemon.hpp"
+#include "tests/engines/schedules/faulty_daemon.hpp"
 #include "tests/support/daemon_thread.hpp"
 
 namespace kvd::test {

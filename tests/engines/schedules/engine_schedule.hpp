@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "kvd/core/door/status.hpp"
-#include "tests/engines/engine_thread.hpp"
+#include "tests/engines/schedules/engine_thread.hpp"
 
 namespace kvd::test {
 

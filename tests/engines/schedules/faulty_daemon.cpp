@@ -1,4 +1,4 @@
-#include "tests/engines/faulty_daemon.hpp"
+#include "tests/engines/schedules/faulty_daemon.hpp"
 
 #include <utility>
 
