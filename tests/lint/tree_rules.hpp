@@ -1,6 +1,9 @@
 #pragma once
 
+#include <cstddef>
 #include <filesystem>
+#include <map>
+#include <string>
 #include <vector>
 
 #include "tests/lint/source_tree.hpp"
@@ -15,6 +18,13 @@ std::vector<Finding> check_tests_are_listed(const std::filesystem::path& root);
 /// (RotationTraits, AdmissionTraits, PlacementTraits), so that a new policy touches no file of
 /// core.
 std::vector<Finding> check_core_asks_for_traits(const std::filesystem::path& root);
+
+constexpr std::size_t kMostFiles = 25;
+
+/// Checks that no folder but the laboratory's (tests/lab) has more sources, C++ and Python, than a
+/// reader takes in. `large` may only shrink: a folder that fits by now is a finding, too.
+std::vector<Finding> check_folder_sizes(const std::filesystem::path& root,
+                                        const std::map<std::string, std::size_t>& large);
 
 /// Checks that each of the files, relative to `root`, is text of at most 512 KiB: what is built,
 /// fetched or measured does not belong into the repository.
