@@ -85,7 +85,8 @@ std::string html_of(const Page& page) {
   std::string out =
       "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
       "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n";
-  out += std::string(kPageMark) + "\n<title>" + escaped(page.title) + "</title>\n" + kStyle +
+  out += kPageMark;
+  out += "\n<title>" + escaped(page.title) + "</title>\n" + kStyle +
          "</head>\n<body>\n<header><h1>" + escaped(page.title) + "</h1>\n" +
          paragraphs_of(page.paragraphs) + "</header>\n" + contents_of(page) + "<main>\n";
   for (const Part& part : page.parts) {
