@@ -65,7 +65,7 @@ const std::vector<Chambers>& chambers() {
       {"kvd/store/", {"memory", "blocks", "index", "cache"}},
       {"kvd/core/", {"door", "ledger", "cache", "moves", "deciding", "talk"}},
       {"kvd/daemon/", {"base", "config", "machine", "memory", "sessions", "workers", "service"}},
-      {"kvd/tiers/disk/", {"files", "work"}},
+      {"kvd/tiers/disk/", {"files", "workers"}},
       {"client_lib/src/", {"memory", "attach", "core", "abi"}},
   };
   return kChambers;

@@ -10,9 +10,9 @@
 #include "kvd/tiers/disk/files/cleared.hpp"
 #include "kvd/tiers/disk/files/file_limit.hpp"
 #include "kvd/tiers/disk/files/probe.hpp"
-#include "kvd/tiers/disk/work/pool.hpp"
-#include "kvd/tiers/disk/work/ring.hpp"
-#include "kvd/tiers/disk/work/worker.hpp"
+#include "kvd/tiers/disk/workers/pool.hpp"
+#include "kvd/tiers/disk/workers/ring.hpp"
+#include "kvd/tiers/disk/workers/worker.hpp"
 
 namespace kvd::disk {
 namespace {

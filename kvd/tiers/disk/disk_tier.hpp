@@ -11,7 +11,7 @@
 
 #include "ipc/vocabulary/clock.hpp"
 #include "kvd/tiers/disk/files/requests.hpp"
-#include "kvd/tiers/disk/work/flights.hpp"
+#include "kvd/tiers/disk/workers/flights.hpp"
 
 namespace kvd::disk {
 

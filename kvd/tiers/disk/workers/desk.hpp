@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "kvd/tiers/disk/files/requests.hpp"
-#include "kvd/tiers/disk/work/flights.hpp"
+#include "kvd/tiers/disk/workers/flights.hpp"
 
 namespace kvd::disk {
 

@@ -1,4 +1,4 @@
-#include "kvd/tiers/disk/work/worker.hpp"
+#include "kvd/tiers/disk/workers/worker.hpp"
 
 #include <poll.h>
 #include <pthread.h>

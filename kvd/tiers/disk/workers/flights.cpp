@@ -1,4 +1,4 @@
-#include "kvd/tiers/disk/work/flights.hpp"
+#include "kvd/tiers/disk/workers/flights.hpp"
 
 #include <algorithm>
 #include <cstring>

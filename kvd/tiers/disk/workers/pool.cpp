@@ -1,4 +1,4 @@
-#include "kvd/tiers/disk/work/pool.hpp"
+#include "kvd/tiers/disk/workers/pool.hpp"
 
 #include <pthread.h>
 

@@ -9,8 +9,8 @@
 #include "ipc/vocabulary/clock.hpp"
 #include "kvd/tiers/disk/files/event_fd.hpp"
 #include "kvd/tiers/disk/files/folder.hpp"
-#include "kvd/tiers/disk/work/desk.hpp"
-#include "kvd/tiers/disk/work/flights.hpp"
+#include "kvd/tiers/disk/workers/desk.hpp"
+#include "kvd/tiers/disk/workers/flights.hpp"
 
 namespace kvd::disk {
 

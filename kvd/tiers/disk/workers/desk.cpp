@@ -1,4 +1,4 @@
-#include "kvd/tiers/disk/work/desk.hpp"
+#include "kvd/tiers/disk/workers/desk.hpp"
 
 #include <algorithm>
 #include <iterator>

@@ -1,4 +1,4 @@
-#include "kvd/tiers/disk/work/ring.hpp"
+#include "kvd/tiers/disk/workers/ring.hpp"
 
 #include <algorithm>
 #include <array>
