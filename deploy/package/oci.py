@@ -172,14 +172,14 @@ def check(layout: Path) -> list[bytes]:
     index = json.loads((layout / "index.json").read_bytes())
     manifest = json.loads(blob(layout, index["manifests"][0]))
     if (manifest["schemaVersion"], manifest["mediaType"]) != (2, MANIFEST):
-        raise Fault("the manifest is of another kind")
+        raise Fault("the manifest has another schema version or media type")
     if manifest["config"]["mediaType"] != CONFIG:
-        raise Fault("the configuration is of another kind")
+        raise Fault("the configuration has another media type")
     image = json.loads(blob(layout, manifest["config"]))
     tars = []
     for entry in manifest["layers"]:
         if entry["mediaType"] != LAYER:
-            raise Fault("a layer is of another kind")
+            raise Fault("a layer has another media type")
         tars.append(gzip.decompress(blob(layout, entry)))
     if image["rootfs"] != {"type": "layers", "diff_ids": [digest(tar) for tar in tars]}:
         raise Fault("rootfs.diff_ids are not the digests of the layers as tars")

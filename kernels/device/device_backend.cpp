@@ -64,7 +64,7 @@ Result<Slab> DeviceBackend::copy_slab(Bytes size, const UniqueFd& memory,
 }
 
 Status DeviceBackend::read_slab(std::uintptr_t address, Bytes length, const Look& look) {
-  if (length <= Bytes(0)) return invalid("a look at no bytes");
+  if (length <= Bytes(0)) return invalid("a read of no bytes");
   SlabHandle handle;
   {
     const std::lock_guard lock(mutex_);

@@ -302,7 +302,7 @@ class PatchReader {
     assignment.number = engine;
     assignment.whole = link::kAutomatic;
     if (!value.is_null() && !value.is_object()) {
-      return refuse(path, "must be an object, or null: back into service");
+      return refuse(path, "must be an object, or null to put it back into service");
     }
     if (value.is_null()) {
       assignments.push_back(assignment);

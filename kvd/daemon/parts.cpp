@@ -168,8 +168,8 @@ void Parts::make_missing(EventLog& log) {
   }
   if (lacking.empty()) return;
   log.warn(EngineId(), lacking +
-                           " have no memory yet: engines of before may hold it, or other "
-                           "processes; kvd makes them as memory comes free. " +
+                           " have no memory yet: engines of an earlier kvd or other processes "
+                           "may hold it; kvd makes them as memory comes free. " +
                            memory.shortage().error().message);
 }
 
@@ -199,7 +199,7 @@ Workers Parts::start_workers(const Shared& shared, std::unique_ptr<KeptMemory> k
   };
   renewals.failed = [&log](const SlabRenewer::Job& job, const Error& error) {
     log.warn(EngineId(), "slab " + std::to_string(job.slab.value) + " of " + name(job.tier) +
-                             " is to have new memory and there is none; tried again every "
+                             " needs new memory and there is none; kvd tries again every "
                              "second: " +
                              error.message);
   };

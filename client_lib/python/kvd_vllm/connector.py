@@ -457,7 +457,7 @@ def _refuse_elastic(reason: str, is_required: bool) -> None:
     )
     if is_required:
         raise KvdRequired(f"kvd: {text}")
-    logger.warning("kvd: %s; it is as large as vLLM asks for", text)
+    logger.warning("kvd: %s; the KV cache is as large as vLLM asks for", text)
 
 
 def _tensors_of(values: Any) -> list[torch.Tensor]:

@@ -232,7 +232,7 @@ class LastingCache(Cache):
             try:
                 window.free()
             except kvd_client.KvdError as fault:
-                logger.warning("kvd: a window was not given back: %s", fault)
+                logger.warning("kvd: the memory to copy through was not given back: %s", fault)
 
     def _lose(self) -> None:
         """The window of a kvd that has gone is of no use, and the next one needs its memory."""
@@ -264,7 +264,7 @@ class LastingCache(Cache):
                 wait_s = min(2 * wait_s, _LONGEST_RETRY_S)
                 if told != str(fault):
                     told = str(fault)
-                    logger.warning("kvd: nothing is stored or parked: no window: %s", fault)
+                    logger.warning("kvd: nothing is stored or parked, as kvd gave no memory to copy through: %s", fault)
 
     def _open(self) -> tuple[Cache, kvd_client.Region | None]:
         """Over vLLM's own memory where kvd knows it, else by way of a window. Raises _NoWindow."""

@@ -193,7 +193,7 @@ def adapters_in(runner: Any) -> Adapters:
                 runner.add_lora(lora)
             return manager._adapter_manager.get_adapter(lora.lora_int_id)
         except Exception as fault:
-            logger.warning("kvd: the adapter %s cannot be told: %s", lora.lora_name, fault)
+            logger.warning("kvd: the content of the adapter %s cannot be told: %s", lora.lora_name, fault)
             return None
 
     def present() -> Iterable[int]:

@@ -550,7 +550,7 @@ class Planner:
     def _pause(self) -> None:
         """After a copy that kvd failed to make."""
         if self._pause_s == _PAUSE_S:
-            logger.warning("kvd: a copy failed; what it was for is computed, as without kvd")
+            logger.warning("kvd: a copy failed; its request computes these tokens, as without kvd")
         self._paused_until = self._clock() + self._pause_s
         self._pause_s = min(2 * self._pause_s, _LONGEST_PAUSE_S)
 

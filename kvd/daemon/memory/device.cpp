@@ -110,9 +110,10 @@ Status Device::open_pool(const Config& config, const Clock& clock, KeptMemory& k
                        mover::SlabStore::create(hbm, dram, progress, reopen));
   slabs_ = std::make_unique<mover::SlabStore>(std::move(store));
   if (missing() == std::uint64_t{config.all_slabs(Tier::kHbm)} + config.slabs(Tier::kDram)) {
-    return make_error(ErrorCode::kWouldBlock,
-                      "not one slab fits yet: " + slabs_->shortage().error().message +
-                          "; engines of before may hold it: kvd-holder and systemd try again");
+    return make_error(
+        ErrorCode::kWouldBlock,
+        "not one slab fits yet: " + slabs_->shortage().error().message +
+            "; engines of an earlier kvd may hold it: kvd-holder and systemd try again");
   }
   movers_ = std::make_unique<mover::Movers>(backends, *slabs_);
   return {};

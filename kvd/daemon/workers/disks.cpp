@@ -138,7 +138,7 @@ void Disks::found(const Result<DiskNames>& names, std::uint32_t clears) {
     return uses_.events.feed(core::DiskNamed{*names});
   }
   if (std::exchange(said, names.error().message) != said) {
-    uses_.log.warn(EngineId(), "no cached block goes to disk; tried again: " + said);
+    uses_.log.warn(EngineId(), "no cached block goes to disk, and kvd tries again: " + said);
   }
   pause_ = std::clamp(pause_ * 2, kFirstPause, kLongestPause);
   again_ = uses_.events.now() + pause_;
@@ -214,8 +214,8 @@ void Disks::refuse(core::DiskId id, core::DiskOpened::Lack lack, const Error& er
   std::string& said = said_[id];
   const bool is_new = std::exchange(said, error.message) != said;
   if (is_new && lack == core::DiskOpened::Lack::kFiles) {
-    uses_.log.warn(EngineId(),
-                   "cached blocks of a model do not go to disk; tried again: " + error.message);
+    uses_.log.warn(EngineId(), "cached blocks of a model do not go to disk, and kvd tries again: " +
+                                   error.message);
   }
   uses_.events.feed(core::DiskOpened{id, 0, lack});
 }
