@@ -28,10 +28,10 @@ struct Extras {
   std::string lora{};                   ///< the adapter's name; empty: none
   std::vector<MultimodalItem> items{};  ///< by offset, not overlapping
   std::string salt{};                   ///< keeps users apart; empty: none
-  Tokens prompt{};                      ///< its length, of which the items are a part
+  Tokens prompt{};                      ///< its length, which includes the items
 };
 
-/// What vLLM hashes of a block: its --prefix-caching-hash-algo.
+/// How vLLM hashes a block: its --prefix-caching-hash-algo.
 enum class BlockText : std::uint8_t {
   kCbor,    ///< sha256_cbor
   kPickle,  ///< sha256, which is vLLM's default
@@ -59,9 +59,9 @@ class BlockChain {
   BlockChain(const Digest& seed, BlockText form) : seed_(seed), form_(form) {}
 
   /// Appends the digests of the full blocks of `tokens` that `chain` does not have yet. `tokens`
-  /// are all of the request, `chain` is of its first ones. Errors: InvalidArgument for blocks
-  /// without tokens, and for items out of order or of no length; of kPickle besides for a block
-  /// whose text is 64 KiB or more, which Python cuts into frames.
+  /// are all tokens of the request; `chain` has the digests of its first blocks. Errors:
+  /// InvalidArgument for blocks without tokens, and for items out of order or without length; with
+  /// kPickle also for a block whose text is 64 KiB or more, which Python cuts into frames.
   [[nodiscard]] Status extend(std::span<const std::uint32_t> tokens, Tokens block_tokens,
                               const Extras& extras, std::vector<Digest>& chain);
 

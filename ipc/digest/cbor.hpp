@@ -10,8 +10,8 @@
 
 namespace kvd::digest {
 
-/// Writes CBOR in its canonical form, in which one value has one text: integers and lengths as
-/// short as they go. As much of it as identities need. Source: RFC 8949, sections 3 and 4.2. Owner:
+/// Writes CBOR in its canonical form, in which one value has one text: integers and lengths are as
+/// short as possible. It covers what identities need. Source: RFC 8949, sections 3 and 4.2. Owner:
 /// one thread. Errors: none.
 class CborWriter {
  public:
@@ -29,7 +29,7 @@ class CborWriter {
   }
   /// The next `size` values are its elements.
   void array(std::size_t size) { head(4, size); }
-  /// After them. Other forms than this one have to know (pickle.hpp).
+  /// Called after the elements. Other formats need it (pickle.hpp).
   void end_array(std::size_t) {}
   void null() { put(0xf6, 0, 0); }
 
@@ -43,7 +43,7 @@ class CborWriter {
   }
   /// A byte, and the first `bytes` of the number, the highest first.
   void put(unsigned first, std::uint64_t number, unsigned bytes) {
-    // Eight are written and some of them over again: by the byte, a block's tokens would take
+    // Writes eight bytes and overwrites the surplus: byte by byte, a block's tokens would take
     // longer to write than to hash.
     make_room(1 + sizeof number);
     room_[size_] = static_cast<std::uint8_t>(first);

@@ -25,8 +25,8 @@ struct BlockFacts {
 [[nodiscard]] Fingerprint fingerprint(const BlockFacts& facts);
 
 /// What a block is called outside of this node, in files and in remote stores: HMAC-SHA256 of
-/// fingerprint and digest under the secret of its domain, which the daemons know that may read each
-/// other's blocks of it, and nobody else. Two domains have different names for the same prompt, and
+/// fingerprint and digest under the secret of its domain, which only daemons know that may read
+/// each other's blocks of that domain. Two domains have different names for the same prompt, and
 /// without the secret nobody can tell from a name which prompt is cached.
 [[nodiscard]] Digest outside_name(HmacSha256& secret, const Fingerprint& fingerprint,
                                   const Digest& block);

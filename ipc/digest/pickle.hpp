@@ -8,10 +8,10 @@
 
 namespace kvd::digest {
 
-/// Writes a value as Python's pickle does in protocol 5, of as much of it as identities need. Every
-/// value is an object of its own: what Python would refer back to, because it is the same object
-/// again, is written again. Nothing here reads a pickle. Source: CPython, Lib/pickle.py. Owner: one
-/// thread. Errors: none. Precondition: a text is below 64 KiB, which is one frame.
+/// Writes a value as Python's pickle does in protocol 5, as far as identities need it. Every value
+/// is an object of its own: where Python would refer back to the same object, it is written again.
+/// Nothing here reads a pickle. Source: CPython, Lib/pickle.py. Owner: one thread. Errors: none.
+/// Precondition: a text is below 64 KiB, which is one frame.
 class PickleWriter {
  public:
   void clear() { text_.clear(); }

@@ -148,7 +148,7 @@ void Front::accept() {
   for (int turn = 0; turn < kBacklog; ++turn) {
     UniqueFd socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!socket.valid()) {
-      // Out of descriptors: the listener would stay readable, so it is looked at again later.
+      // Out of descriptors the listener would stay readable, so it is looked at again later.
       if (!would_block() && errno != ECONNABORTED) listen(false);
       return;
     }
@@ -218,7 +218,7 @@ void Front::hand_on(Connections::iterator it) {
       std::make_shared<Exchange>(outbox_, it->second.outcome, it->first, Manner{head, request.old});
   it->second.phase = Phase::kAnswering;
   watch(it, 0);
-  // What a balancer asks to see whether anybody is there, unless it is told to ask for more.
+  // A balancer asks this to see whether anybody is there, unless it is told to ask for more.
   if (request.method == "OPTIONS" && (request.target == "*" || request.target == "/")) {
     return exchange->answer(200, "");
   }

@@ -44,8 +44,8 @@ class Front {
     std::string (*refusal)(int status, const std::string& message) = nullptr;
     const Clock* clock = nullptr;  ///< null: the steady clock
   };
-  /// HEAD is asked as GET; the answer's body is left out. Called on the front's thread, which
-  /// meanwhile serves nobody: hand long work to others.
+  /// HEAD comes as GET, and the answer's body is left out. Called on the front's thread, which
+  /// serves nobody meanwhile, so hand long work to other threads.
   using Handler = std::function<void(Request, std::shared_ptr<Exchange>)>;
 
   [[nodiscard]] static Result<std::unique_ptr<Front>> start(Options options, Handler handler);

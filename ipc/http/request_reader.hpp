@@ -37,8 +37,7 @@ struct Refusal {
 /// line and headers of plain ASCII, a body of announced length, no chunks, no folded or repeated
 /// headers. It also refuses what a web page of another site can make a browser send: a foreign Host
 /// or Origin, and a body that does not call itself JSON. Only HTTP/1.0, which no browser sends, may
-/// leave out the Host.
-/// Source: RFC 9112, the strict side of what it allows.
+/// leave out the Host. Source: RFC 9112, read as strictly as it allows.
 /// Owner:  one thread.
 class RequestReader {
  public:

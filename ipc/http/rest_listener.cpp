@@ -16,7 +16,7 @@
 #include "ipc/http/reason.hpp"
 
 #ifdef __SANITIZE_ADDRESS__
-/// Tasks the library's threads have not finished when the process ends are no leak of ours.
+/// Tasks that the library's threads have not finished when the process ends are no leak of ours.
 extern "C" __attribute__((visibility("default"))) const char* __lsan_default_suppressions() {
   return "leak:libcpprest.so\n";
 }
@@ -66,7 +66,7 @@ std::string head_of(http_response& response, bool chunked) {
   return text + "Connection: close\r\n\r\n";
 }
 
-/// Sends a response's body as it comes to be.
+/// Sends a response's body as it is made.
 class Pump : public std::enable_shared_from_this<Pump> {
  public:
   Pump(const http_response& response, std::shared_ptr<Exchange> exchange, bool chunked)

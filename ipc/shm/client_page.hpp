@@ -37,7 +37,7 @@ class ServedClientPage {
   [[nodiscard]] const std::atomic<std::uint64_t>& progress_word() const { return page().progress; }
   [[nodiscard]] bool poisoned() const { return load(page().poison) != 0; }
 
-  /// Before waiters are released without their bytes (safety rule 2).
+  /// Call before waiters are released without their bytes (safety rule 2).
   void poison() { page().poison.store(1, std::memory_order_release); }
 
   /// Words for the copy backend: it stores a ticket once all bytes before it are complete.
@@ -45,10 +45,10 @@ class ServedClientPage {
   [[nodiscard]] std::atomic<std::uint64_t>& fence_d2h() { return page().fence_d2h; }
   /// Written by the mover itself.
   [[nodiscard]] std::atomic<std::uint64_t>& fence_layers() { return page().fence_layers; }
-  /// What the daemon sleeps on; taken by the engine that rings.
+  /// The word that the daemon sleeps on. The engine that rings takes it.
   [[nodiscard]] std::atomic<std::uint64_t>& progress_wanted() { return page().progress_wanted; }
 
-  /// The word of the ticket with the number.
+  /// The word of the ticket with this number.
   [[nodiscard]] std::atomic<std::uint64_t>& cache_ticket(std::uint64_t number) {
     return page().cache_tickets[number % kCacheTickets];
   }
@@ -83,7 +83,8 @@ class MappedClientPage {
   /// Leaves the page mapped for ever, for hardware that may still write to it.
   void leak() { mapping_.leak(); }
 
-  /// Makes the keeper mutex robust and process-shared. Once, before the keeper thread locks it.
+  /// Makes the keeper mutex robust and process-shared. Call once, before the keeper thread locks
+  /// it.
   Status init_keeper();
 
  private:

@@ -86,8 +86,8 @@ struct TableBuffer {
 };
 static_assert(sizeof(TableBuffer) == 24);
 
-/// One version may be read by the iteration that runs, one was named for the next, and of a group
-/// whose other ranks are ahead by a step, one more is published.
+/// The running iteration may read one version, and the next one was told another. In a group whose
+/// other ranks are a step ahead one more is published.
 constexpr std::size_t kTableBuffers = 3;
 
 /// Starts a table memfd, which only the daemon can write. A step reply names the version to read;

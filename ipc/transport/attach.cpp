@@ -43,7 +43,7 @@ Status wait_for(int fd, short events, TimePoint deadline) {
   }
 }
 
-/// Repeats a call that does not wait until it does something or the deadline is there.
+/// Repeats a call that does not wait, until it succeeds or the deadline has come.
 template <class Call>
 auto retry_until(int fd, short events, Nanoseconds timeout, Call call) -> decltype(call()) {
   const TimePoint deadline = SteadyClock().now() + timeout;
@@ -62,7 +62,7 @@ AttachConnection& AttachConnection::operator=(AttachConnection&& other) noexcept
   return *this;
 }
 
-// Frames that nobody read go with the socket, and with them what they brought.
+// Unread frames end with the socket, and so do the descriptors that they brought.
 AttachConnection::~AttachConnection() {
   if (closer_ && socket_.valid()) closer_->close(std::move(socket_));
 }

@@ -46,7 +46,8 @@ struct AttachFrame {
 class AttachConnection {
  public:
   AttachConnection() = default;  ///< to nobody
-  /// With a `closer` the peer may send no descriptors, and what it sends all the same goes there.
+  /// With a `closer` the peer may send no descriptors. Those that it sends all the same go to the
+  /// closer.
   explicit AttachConnection(UniqueFd socket, std::shared_ptr<Closer> closer = nullptr)
       : socket_(std::move(socket)), closer_(std::move(closer)) {}
   AttachConnection(AttachConnection&&) noexcept = default;
@@ -66,9 +67,9 @@ class AttachConnection {
   /// Waits up to `timeout` for room. Errors: DeadlineExceeded, PeerGone.
   Status send(std::span<const std::byte> frame, std::span<const int> fds, Nanoseconds timeout);
 
-  /// Takes a frame that is there. Errors: WouldBlock when none is, PeerGone after the last one,
-  /// InvalidArgument for a frame over kMaxAttachFrame or with more than kMaxFdsPerFrame fds, which
-  /// is dropped, its fds closed.
+  /// Takes a frame that has come. Errors: WouldBlock when there is none, PeerGone after the last
+  /// one, InvalidArgument for a frame over kMaxAttachFrame or with more than kMaxFdsPerFrame fds,
+  /// which is dropped, its fds closed.
   [[nodiscard]] Result<AttachFrame> receive();
   /// Waits up to `timeout` for one. Errors: DeadlineExceeded; else as receive().
   [[nodiscard]] Result<AttachFrame> receive(Nanoseconds timeout);

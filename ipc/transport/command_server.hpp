@@ -37,36 +37,36 @@ class CommandServer {
  public:
   virtual ~CommandServer() = default;
 
-  /// Readable while commands may wait that receive() has not looked at. Some that it has may wait
-  /// too: call it until it returns none before each wait.
+  /// Readable while commands may wait that receive() has not looked at. Commands that it has looked
+  /// at may wait, too, so call it until it returns none before each wait.
   [[nodiscard]] virtual int fd() const = 0;
 
-  /// The next command, without waiting. After a bounded piece of work for none an empty frame comes
-  /// out, so that a caller who counts its calls is kept by nobody.
+  /// The next command, without waiting. After a bounded piece of work without a command an empty
+  /// frame comes out, so that nobody can hold up a caller who counts calls.
   [[nodiscard]] virtual std::optional<Incoming> receive() = 0;
 
-  /// The command that receive() gave last stays where it is until release(), and nothing more is
-  /// read of its connection: what else the peer sends waits on its own side.
+  /// The last command of receive() stays where it is until release(), and nothing more is read from
+  /// its connection: what else the peer sends waits on its own side.
   virtual void keep(PeerId peer) = 0;
   /// The command that was kept, valid until the next receive(). None: the peer has left.
   [[nodiscard]] virtual std::optional<Incoming> release(PeerId peer) = 0;
 
   /// Queues a reply without waiting.
-  /// Errors: PeerGone when the peer left, has not read `queue_limit` replies, or its user's share
-  ///         of `buffers` is full of such: drop its session.
+  /// Errors: PeerGone when the peer left, has not read `queue_limit` replies, or unread replies
+  ///         fill its user's share of `buffers`: drop its session.
   virtual Status send(PeerId peer, std::span<const std::byte> frame) = 0;
 
-  /// Whether the connection belongs to a session. Those that do not give way to others.
+  /// Says whether the connection belongs to a session. Connections without one give way to others.
   virtual void set_trusted(PeerId peer, bool trusted) = 0;
 
   /// Goes on accepting after it had to stop for want of descriptors. Call it now and then.
   virtual void accept_again() = 0;
 
-  /// Listens anew where clients no longer find it, as its file was removed or replaced; whether it
-  /// had to. Those that are connected notice nothing. Errors: why it cannot.
+  /// Listens anew where clients no longer find it, as its file was removed or replaced. Returns
+  /// whether it had to. Connected clients notice nothing. Errors: why it cannot.
   [[nodiscard]] virtual Result<bool> restore() = 0;
 
-  /// Connections that were hung up on because of what came by them.
+  /// Connections that were hung up on because of what they sent.
   [[nodiscard]] virtual std::uint64_t dropped() const = 0;
 
   /// What clients connect to.
@@ -78,8 +78,8 @@ struct ZmqServerOptions {
   std::vector<uid_t> allowed_uids;  ///< the kernel's word decides; empty: everyone with access
   int queue_limit = 64;             ///< replies waiting for one peer
   SilentBounds silent = {};         ///< connections that are not trusted
-  /// All frames on their way in and out. Users share it (FairShares); whose share is full is hung
-  /// up on by what would be more.
+  /// All frames on their way in and out. Users share it (FairShares). A connection whose user's
+  /// share is full is hung up on when it sends more.
   Bytes buffers = kMiB * 96;
   /// Whether the group that a peer runs with stands for a user. None: it never does.
   std::function<bool(uid_t, gid_t)> by_group{};

@@ -26,7 +26,7 @@ void pause_cpu() {
 #endif
 }
 
-/// While `word` is 1, for so long at most. False when the time is over.
+/// Waits while `word` is 1, at most this long. False when the time is over.
 bool futex_wait(std::atomic<std::uint32_t>& word, Nanoseconds at_most) {
   const timespec limit{at_most.count() / 1'000'000'000, at_most.count() % 1'000'000'000};
   return ::syscall(SYS_futex, &word, FUTEX_WAIT, 1, &limit, nullptr, 0) == 0 || errno != ETIMEDOUT;
@@ -51,7 +51,7 @@ class RingCommandClient final : public CommandClient {
     KVD_TRY(check_fork());
     const TimePoint deadline = clock_.now() + timeout;
     while (!commands_.write(frame)) {
-      // Late means sent but not answered; what was never sent must not count as that.
+      // Late means sent but not answered. A command that was never sent must not count as late.
       const Status status = check(deadline, watch);
       if (status.code() == ErrorCode::kDeadlineExceeded) return no_room();
       KVD_TRY(status);
@@ -92,7 +92,7 @@ class RingCommandClient final : public CommandClient {
   /// a look at whether the daemon hung up.
   static constexpr Nanoseconds kLookAgain = std::chrono::milliseconds(20);
 
-  /// The mapping is absent in a forked child: nothing here may be touched there.
+  /// A forked child lacks the mapping, so it may touch nothing here.
   [[nodiscard]] Status check_fork() const {
     if (this_process() == owner_) return {};
     return make_error(ErrorCode::kPeerGone,

@@ -17,7 +17,7 @@ namespace kvd::transport {
 /// What an engine needs to open its end, in the order in which Welcome carries it.
 constexpr std::size_t kRingFds = 2;  // the ring, the daemon's bell
 
-/// An eventfd that a peer rings and this side's epoll waits for, by its edges: nobody silences it.
+/// An eventfd that a peer rings. This side's epoll waits for its edges, so nobody silences it.
 /// Errors: Unavailable when out of fds.
 [[nodiscard]] Result<UniqueFd> make_bell();
 
@@ -38,7 +38,7 @@ class RingPort {
   /// Readable once the bell rang, and never silenced: wait for its edges.
   [[nodiscard]] int bell() const { return bell_.get(); }
 
-  /// The next command, in private memory until the next call; none when there is none.
+  /// The next command, in private memory until the next call; none: the ring is empty.
   /// Errors: InvalidArgument for a ring no honest engine leaves: drop its session.
   [[nodiscard]] Result<std::optional<std::span<const std::byte>>> receive() {
     return commands_.read();
@@ -46,7 +46,7 @@ class RingPort {
   /// Errors: PeerGone when the engine does not read its replies: drop its session.
   [[nodiscard]] Status send(std::span<const std::byte> frame);
 
-  /// Before the caller sleeps on bell(). False: a command came meanwhile.
+  /// Call before sleeping on bell(). False: a command came meanwhile.
   [[nodiscard]] bool fall_asleep() { return commands_.fall_asleep(); }
   [[nodiscard]] bool empty() const { return commands_.empty(); }
 

@@ -19,9 +19,9 @@ struct SilentBounds {
   std::size_t total = 256;
 };
 
-/// Which user has to do with one connection less so that one more of `newcomer` fits: those that
-/// say nothing must not keep others out. At its bound that is the newcomer itself; where the table
-/// is full, the uid with most.
+/// Which user has to give up a connection so that one more of `newcomer` fits, because silent ones
+/// must not keep others out. A newcomer at its bound gives up its own; where the table is full, the
+/// uid with the most does.
 [[nodiscard]] inline std::optional<uid_t> who_gives_way(const SilentUids& silent, uid_t newcomer,
                                                         const SilentBounds& bounds) {
   std::map<uid_t, std::size_t> counts;

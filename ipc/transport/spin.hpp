@@ -12,8 +12,8 @@ namespace kvd::transport {
 /// few CPUs.
 [[nodiscard]] Nanoseconds default_spin();
 
-/// The same of a waiter that gives its core away between two looks: longer on few CPUs, 300 us, as
-/// one that sleeps is a long time getting up.
+/// The same for a waiter that gives its core away between two looks. It looks longer on few CPUs,
+/// 300 us, as a sleeping waiter takes long to wake.
 [[nodiscard]] Nanoseconds yielding_spin();
 
 }  // namespace kvd::transport

@@ -177,7 +177,7 @@ Result<bool> UnixListener::restore() {
 }
 
 Status UnixListener::bind_and_listen(const sockaddr_un& address) {
-  // What is accepted inherits this, from before anything can be sent.
+  // Accepted sockets inherit this before anything can be sent to them.
   const int off = 0;
   if (::setsockopt(fd(), SOL_SOCKET, SO_PASSRIGHTS, &off, sizeof off) != 0) {
     closer_ = std::make_shared<Closer>();

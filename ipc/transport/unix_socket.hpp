@@ -20,8 +20,8 @@
 /// What the attach socket and the command socket share.
 namespace kvd::transport {
 
-/// SCM_MAX_FD: a sender cannot send more at a time. With room for all of them none is left to the
-/// kernel, which would close it in the receiving thread.
+/// SCM_MAX_FD: a sender cannot send more at a time. With room for all of them the kernel keeps
+/// none, which it would close in the receiving thread.
 constexpr std::size_t kMostFdsSent = 253;
 
 /// Errors: InvalidArgument for an empty path or one over 107 bytes.
@@ -33,8 +33,9 @@ constexpr std::size_t kMostFdsSent = 253;
 /// The descriptors that came with a message.
 [[nodiscard]] std::vector<UniqueFd> take_fds(msghdr& message);
 
-/// The listening end of a Unix socket, whose file goes with it. Descriptors cannot be sent to what
-/// it accepts (SO_PASSRIGHTS, Linux 6.16); on older kernels closer() takes them.
+/// The listening end of a Unix socket, which removes its file at its end. Nobody can send
+/// descriptors to accepted connections (SO_PASSRIGHTS, Linux 6.16); on older kernels closer() takes
+/// them.
 /// Owner: one thread.
 class UnixListener {
  public:
@@ -43,12 +44,13 @@ class UnixListener {
   /// once one gets the path. Leaves an empty file `path`.lock beside it.
   /// Errors: InvalidArgument for a path too long, Unavailable otherwise.
   static Result<UnixListener> create(const std::string& path, int type);
-  /// Whether create() could listen there at this moment; its errors where not. Removes a file that
+  /// Whether create() could listen there now; its errors where it could not. Removes a file that
   /// nobody answers at, as create() does, and takes nothing.
   static Status check(const std::string& path, int type);
   /// Whether a process listens there. It sees a connection that ends at once.
   [[nodiscard]] static bool is_taken(const std::string& path, int type);
-  /// Removes the file if this process listens at it: for an end that runs no destructor.
+  /// Removes the file if this process listens at it. For a process that ends without running
+  /// destructors.
   static void remove_own(const std::string& path, int type);
   UnixListener(UnixListener&&) noexcept = default;
   UnixListener& operator=(UnixListener&&) = delete;
@@ -59,11 +61,11 @@ class UnixListener {
   [[nodiscard]] const std::string& path() const { return path_; }
   /// Whether clients that connect at the path come here: its file may be removed, or replaced.
   [[nodiscard]] bool is_found() const;
-  /// Listens at the path anew where it is not found there; whether it had to. Connections that
-  /// nobody accepted yet are lost. What watched fd() has to watch the new one: the old one is
-  /// closed. Errors: as create(); all is as before.
+  /// Listens at the path anew where clients no longer find it. Returns whether it had to.
+  /// Connections that nobody has accepted yet are lost. Whoever watched fd() has to watch the new
+  /// one, as the old one is closed. Errors: as create(), and nothing has changed.
   [[nodiscard]] Result<bool> restore();
-  /// Where descriptors go that a peer could send; null: none can.
+  /// Takes the descriptors that a peer could send; null: none can.
   [[nodiscard]] const std::shared_ptr<Closer>& closer() const { return closer_; }
 
   /// A waiting connection, or none. Errors: Unavailable when only the reserve of descriptors is

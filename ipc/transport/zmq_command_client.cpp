@@ -101,7 +101,7 @@ class ZmqCommandClient final : public CommandClient {
     return make_error(ErrorCode::kUnavailable, "kvd is not connected; attach again when it runs");
   }
 
-  /// A daemon that holds the attach connection is there, and will take this one.
+  /// A daemon that holds the attach connection is there and will take this connection.
   [[nodiscard]] static Error not_connected(int watch) {
     if (watch < 0) return no_daemon();
     return make_error(ErrorCode::kWouldBlock, "kvd has not taken the connection for commands yet");
@@ -124,7 +124,7 @@ class ZmqCommandClient final : public CommandClient {
 
 Status configure(ZmqSocket& socket) {
   KVD_TRY(socket.set(ZMQ_LINGER, 0));
-  // Only over a connection that stands: else commands pile up for a daemon that is gone.
+  // Sends only over a standing connection: otherwise commands pile up for a daemon that is gone.
   KVD_TRY(socket.set(ZMQ_IMMEDIATE, 1));
   KVD_TRY(socket.set(ZMQ_SNDHWM, kQueueLimit));
   KVD_TRY(socket.set(ZMQ_RCVHWM, kQueueLimit));

@@ -15,7 +15,7 @@ namespace {
 
 /// In the epoll; connections are numbered from 1.
 constexpr std::uint64_t kListener = 0;
-/// A quarter of the buffers is there for so many users in any case.
+/// A quarter of the buffers is reserved for this many users.
 constexpr std::int64_t kUsers = 64;
 
 class ZmqCommandServer final : public CommandServer {
@@ -107,8 +107,8 @@ class ZmqCommandServer final : public CommandServer {
     return errno_error(ErrorCode::kUnavailable, "cannot watch the command socket");
   }
 
-  /// Wakes us when the peer has sent, and when it has read where something waits for that. Not
-  /// where it has more to say than it is asked: it could keep us awake, even by hanging up.
+  /// Wakes us when the peer has sent, and when it has read if something waits for that. Not while
+  /// the peer has more to say than we ask for: it could keep us awake, even by hanging up.
   Status watch_events(Connections::iterator it) {
     ZmqConnection& connection = it->second;
     std::uint32_t events = EPOLLIN;
@@ -127,7 +127,7 @@ class ZmqCommandServer final : public CommandServer {
 
   void hang_up(Connections::iterator it) {
     if (it == connections_.end()) return;
-    // Before it is closed, which may happen later and elsewhere.
+    // Forgotten before it is closed, as that may happen later and elsewhere.
     ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, it->second.fd(), nullptr);
     connections_.erase(it);
   }
@@ -173,7 +173,7 @@ class ZmqCommandServer final : public CommandServer {
     constexpr int kAtOnce = 64;
     for (int i = 0; i < kAtOnce; ++i) {
       auto socket = listener_.accept();
-      // It would stay readable for what cannot be taken.
+      // The listener would stay readable for a connection that cannot be taken.
       paused_ = !socket.ok() && watch(EPOLL_CTL_MOD, kListener, listener_.fd(), 0).ok();
       if (!socket.ok() || !*socket) return;
       take_in(std::move(**socket));

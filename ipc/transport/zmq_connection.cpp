@@ -18,7 +18,7 @@ constexpr std::size_t kLargestBuffer = ZmtpPeer::kMaxHead + wire::kMaxCommandFra
 
 bool would_wait() { return errno == EAGAIN || errno == EWOULDBLOCK; }
 
-/// As recv() without waiting; what descriptors come with the bytes go to `closer`.
+/// As recv() without waiting. Descriptors that come with the bytes go to `closer`.
 ssize_t receive_bytes(int socket, std::span<std::byte> into, Closer* closer) {
   ssize_t got = 0;
   if (closer == nullptr) {
@@ -48,7 +48,7 @@ ZmqConnection::ZmqConnection(UniqueFd socket, Owner owner, const Bounds& bounds,
                              std::shared_ptr<Closer> closer)
     : socket_(std::move(socket)), owner_(owner), bounds_(bounds), closer_(std::move(closer)) {}
 
-// Bytes that nobody read go with the socket, and with them what they brought.
+// Unread bytes end with the socket, and so do the descriptors that they brought.
 ZmqConnection::~ZmqConnection() {
   counted(-counted_);
   if (closer_) closer_->close(std::move(socket_));
@@ -88,8 +88,8 @@ ZmqConnection::Work ZmqConnection::read_more() {
   return got == 0 ? Work::kGone : Work::kSome;
 }
 
-// Grows with what has come, never with what a length promises. The small buffer, which everybody
-// has, is bounded by the number of connections.
+// The buffer grows with the bytes that have come, never with what a length promises. The number of
+// connections bounds the small buffers that each has.
 bool ZmqConnection::make_room() {
   if (begin_ == end_) {
     begin_ = end_ = 0;

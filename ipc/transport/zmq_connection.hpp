@@ -23,7 +23,7 @@ namespace kvd::transport {
 /// Owner: one thread.
 class ZmqConnection {
  public:
-  /// A user, or a group that stands for one.
+  /// A user, or a group that counts as one.
   struct User {
     bool group = false;
     std::uint32_t number = 0;

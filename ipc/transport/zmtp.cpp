@@ -64,8 +64,8 @@ std::uint64_t big_endian(Bytes bytes) {
   return number;
 }
 
-/// Whether the properties of a READY name a DEALER. Those unknown here are passed over, the
-/// identity it would like to have among them.
+/// Whether the properties of a READY name a DEALER. Unknown properties are passed over, and so is
+/// the identity that the peer asks for.
 bool is_dealer(Bytes properties) {
   bool dealer = false;
   while (!properties.empty()) {
@@ -106,7 +106,7 @@ Bytes ZmtpPeer::greeting() { return kGreeting; }
 
 ZmtpPeer::Piece ZmtpPeer::next(Bytes bytes, std::vector<std::byte>& answer) {
   if (state_ == State::kGreeting) return take_greeting(bytes, answer);
-  // A message of several parts is told by its first one.
+  // The first part of a message shows whether there are more.
   if (!bytes.empty() && (bytes[0] & ~(kLong | kCommand)) != std::byte{0}) return kBroken;
   const auto head = head_at(bytes);
   if (!head) return kMissing;

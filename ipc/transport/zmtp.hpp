@@ -11,8 +11,8 @@ namespace kvd::transport {
 
 /// One connection of ZeroMQ's wire protocol, from its listening end: ZMTP 3.x with the mechanism
 /// NULL, a ROUTER towards a DEALER. Only messages of one part and at most wire::kMaxCommandFrame
-/// bytes are heard: whatever else comes is known by its first bytes, before any of it is kept.
-/// A state machine over bytes, without I/O. Source: ZMTP 3.1 (https://rfc.zeromq.org/spec/37).
+/// bytes are taken. Anything else shows in its first bytes, before any of it is kept. A state
+/// machine over bytes, without I/O. Source: ZMTP 3.1 (https://rfc.zeromq.org/spec/37).
 /// Owner: one thread.
 class ZmtpPeer {
  public:
@@ -32,7 +32,7 @@ class ZmtpPeer {
   /// The next piece of `bytes`. What is to be sent in return is added to `answer`.
   [[nodiscard]] Piece next(std::span<const std::byte> bytes, std::vector<std::byte>& answer);
 
-  /// The head of an outgoing message of so many bytes, and how long the head is.
+  /// The head of an outgoing message of this many bytes, and the length of the head.
   static std::size_t head_of(std::size_t message, std::array<std::byte, kMaxHead>& head);
 
  private:

@@ -15,8 +15,8 @@
 /// without an end, a folder, or nested deeper than a parser's stack.
 namespace kvd {
 
-/// All that comes until the end. Errors: NotFound where it cannot be read; InvalidArgument where it
-/// is more than `most`.
+/// The whole text up to its end. Errors: NotFound where it cannot be read; InvalidArgument where it
+/// is longer than `most`.
 [[nodiscard]] inline Result<std::string> read_bounded(std::istream& in, const std::string& name,
                                                       Bytes most) {
   std::string text;

@@ -24,7 +24,8 @@ class TokenDeposit {
   void generated(Duration at, Deliver deliver) {
     advance(at, deliver);
     if (left_ == 0 && due_ + kSlack < at) {
-      // Nothing was there when it was due: late once, whatever the gap, and the clock restarts.
+      // No token was there when one was due: it is late once, whatever the gap, and the clock
+      // restarts.
       ++violations_;
       due_ = at + slo_;
       deliver(at);

@@ -6,7 +6,7 @@
 
 namespace kvd {
 
-/// 32 bytes that stand for content: the SHA-256 of it, or what an engine says is its own.
+/// 32 bytes that stand for content: its SHA-256, or what an engine uses in its place.
 struct Digest {
   std::array<std::uint8_t, 32> bytes{};
   friend constexpr auto operator<=>(const Digest&, const Digest&) = default;

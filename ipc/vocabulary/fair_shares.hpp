@@ -6,10 +6,10 @@
 
 namespace kvd {
 
-/// What there is once, shared out among owners who come and go. An owner may always have `floor`;
-/// beyond it, half of what the others leave of `common`. So one that is alone may have half,
-/// whoever comes next finds as much, and no number of greedy ones takes anybody's floor. All owners
-/// together have `common` and a floor each at most. Source: kvd design. Cost: O(log owners) a call.
+/// Shares out one supply among owners who come and go. An owner may always have `floor`, and beyond
+/// it half of what the others leave of `common`. So an owner that is alone may have half, the next
+/// one always finds room, and no number of greedy owners takes anybody's floor. Together the owners
+/// have `common` and a floor each at most. Source: kvd design. Cost: O(log owners) a call.
 template <class Owner>
 class FairShares {
  public:

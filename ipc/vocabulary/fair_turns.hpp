@@ -23,11 +23,11 @@ class FairTurns {
   void took(Key key, Amount amount) {
     level_ = taken(key);
     taken_[key] = level_ + amount;
-    // To have taken less than the others is to be as if one had never been here.
+    // A key that has taken less than the others counts like one that was never here.
     std::erase_if(taken_, [&](const auto& entry) { return entry.second < level_; });
   }
-  /// The entry of the map, by key, that is next; `but`: another one than that.
-  /// Precondition: there is one.
+  /// The entry of the map, by key, that is next; `but`: an entry other than this. Precondition:
+  /// there is one.
   template <class Map>
   [[nodiscard]] typename Map::iterator next(Map& map, std::optional<Key> but = {}) {
     const auto rank = [&](const auto& entry) {

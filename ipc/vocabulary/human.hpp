@@ -9,7 +9,7 @@
 
 namespace kvd {
 
-/// For people: "21.3 GiB", never more than there is.
+/// For people: "21.3 GiB", rounded down.
 inline std::string human_size(Bytes size) {
   constexpr std::pair<std::int64_t, const char*> kUnits[] = {
       {50, "PiB"}, {40, "TiB"}, {30, "GiB"}, {20, "MiB"}, {10, "KiB"}};

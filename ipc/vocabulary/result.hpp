@@ -66,7 +66,7 @@ struct Error {
 template <class T>
 class [[nodiscard]] Result {
  public:
-  // Implicit, so that a function returns what it has.
+  // Implicit, so that a function can return a value or an error as it is.
   Result(T value) : state_(std::in_place_index<0>, std::move(value)) {}
   Result(Error error) : state_(std::in_place_index<1>, std::move(error)) {}
 

@@ -7,7 +7,7 @@
 #include <cstdio>
 #include <cstring>
 
-/// What a program does first and last about its standard descriptors.
+/// What a program does first and last with its standard descriptors.
 namespace kvd {
 
 /// Gives each of 0, 1 and 2 that is closed to /dev/null, where the wrong direction makes reading
@@ -19,7 +19,7 @@ inline void open_standard_descriptors() {
   }
 }
 
-/// The status that the program ends with. A result that could not be written is none.
+/// The status that the program ends with. It is a failure where the result could not be written.
 [[nodiscard]] inline int status_after_output(const char* program, int status) {
   errno = 0;
   if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return status;

@@ -8,8 +8,8 @@
 
 namespace kvd {
 
-/// As getpid(), without a system call but for the first time in a process: what it said stands in a
-/// page that the kernel empties in a forked child.
+/// As getpid(), but with one system call for each process: the answer is kept in a page that the
+/// kernel empties in a forked child.
 /// Source: madvise(2), MADV_WIPEONFORK; without it each call asks the kernel.
 /// Owner:  thread-safe.
 inline pid_t this_process() {

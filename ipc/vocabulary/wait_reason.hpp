@@ -59,12 +59,12 @@ inline constexpr std::array<WaitText, 19> kWaitTexts = {{
     {"ends", "it ends for want of memory"},
 }};
 
-/// As JSON has it; empty: it does not wait.
+/// The reason as JSON has it; empty: the request does not wait.
 [[nodiscard]] constexpr std::string_view name(WaitReason reason) {
   return kWaitTexts[static_cast<std::size_t>(reason)].word;
 }
 
-/// The word itself where it is none of these: a newer kvd may know more.
+/// An unknown word is returned as it is: a newer kvd may know more reasons.
 [[nodiscard]] constexpr std::string_view wait_sentence(std::string_view word) {
   for (const WaitText& text : kWaitTexts) {
     if (text.word == word) return text.sentence;

@@ -61,7 +61,7 @@ struct AbortCommand {
 struct StatsCommand {};
 struct PingCommand {};
 
-/// Starts with an empty one, so that a body yet to be decoded costs nothing.
+/// The first alternative is empty, so that a body yet to be decoded costs nothing.
 using CommandBody = std::variant<PingCommand, StatsCommand, SubmitBody, StepCommand, AllocateBody,
                                  PlaceCommand, RotateBody, FinishCommand, AbortCommand, NameCommand,
                                  CacheOpenCommand, CacheCommand, ScheduleCommand, SpaceCommand,
@@ -83,8 +83,8 @@ Status encode_command(const Command& command, FrameBuffer& out);
 /// Errors: Unsupported for a version or type this side does not know, InvalidArgument for the rest.
 [[nodiscard]] Result<Command> decode_command(std::span<const std::byte> frame);
 
-/// The header of a frame that may be otherwise wrong, so that its sender can be told: whom to
-/// answer is in it. None when the frame is no command of ours at all (too short, wrong magic).
+/// The header of a frame that may be wrong otherwise. It says whom to answer, so the sender can be
+/// told. None when the frame is no command of ours at all (too short, wrong magic).
 [[nodiscard]] std::optional<CommandHeader> peek_command(std::span<const std::byte> frame);
 
 struct StepReply {
@@ -123,7 +123,8 @@ struct Reply {
 /// not the one that belongs to the command.
 Status encode_reply(const Reply& reply, FrameBuffer& out);
 
-/// Errors: as decode_command. A reply that carries a failure decodes well; see Reply::code.
+/// Errors: as decode_command. A reply that carries a failure decodes without error; see
+/// Reply::code.
 [[nodiscard]] Result<Reply> decode_reply(std::span<const std::byte> frame);
 
 /// The sequence a reply answers, without decoding it; none when the frame is no reply.

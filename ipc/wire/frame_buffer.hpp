@@ -7,7 +7,7 @@
 namespace kvd::wire {
 
 /// The bytes of one frame, in memory that is reused from frame to frame: nothing is allocated once
-/// it has held a frame as large as the one at hand.
+/// it has held a frame of that size.
 class FrameBuffer {
  public:
   /// Room for `size` bytes of unspecified content, which become the frame.

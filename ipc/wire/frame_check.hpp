@@ -37,15 +37,16 @@ template <class T>
   return std::to_string(min) + ".." + std::to_string(max);
 }
 
-/// Why something is refused; null when it is not. A plain pointer, as building a Status costs more
-/// than the check it reports.
+/// Why something is refused; null: it is not refused. A plain pointer, as building a Status costs
+/// more than the check it reports.
 using Fault = const char*;
 
 [[nodiscard]] inline Error refused(Fault fault) {
   return make_error(ErrorCode::kInvalidArgument, fault);
 }
 
-/// Printable ASCII, NUL-terminated, zero-filled: what may go into a log line as it is.
+/// Whether the text is printable ASCII, NUL-terminated and zero-filled, so that it may go into a
+/// log line as it is.
 template <std::size_t N>
 [[nodiscard]] bool is_clean_text(const std::array<char, N>& field) {
   const auto end = std::find(field.begin(), field.end(), '\0');

@@ -67,7 +67,7 @@ std::optional<Records<T>> take_all(ByteView rest, std::uint32_t count) {
   return fits ? std::optional(Records<T>::over(rest)) : std::nullopt;
 }
 
-/// What commands and replies have in common, their version apart.
+/// What commands and replies have in common, except their version.
 inline Fault check_frame(const FrameHeader& header, ByteView frame) {
   if (frame.size() > kMaxCommandFrame) return "frame: larger than 256 KiB; split it";
   return check_envelope(header, frame.size());

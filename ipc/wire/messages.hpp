@@ -27,7 +27,7 @@ constexpr std::int64_t kMaxTimeoutNs = 3'600'000'000'000;  // so that arrival + 
 constexpr std::uint64_t kMaxTokens = (std::uint64_t{1} << 40) - 1;
 constexpr std::uint64_t kMaxRegionBytes = std::uint64_t{1} << 50;
 
-// What a model shape may ask for; the product, a slot's size, then fits 64 bits by far.
+// The bounds of a model shape. Within them the product, a slot's size, fits into 64 bits.
 constexpr std::uint32_t kMaxLayers = 1024;
 constexpr std::uint32_t kMaxBlockTokens = 1024;
 constexpr std::uint64_t kMaxBytesPerTokenPerLayer = std::uint64_t{1} << 20;
@@ -84,8 +84,8 @@ struct ModelShape {
   std::uint32_t layers = 0;
   std::uint32_t layers_per_block = 0;  ///< g; 0: smallest divisor of layers with slot >= 256 KiB
   std::uint32_t block_tokens = 0;      ///< 0: 16
-  /// Where the session has its HBM, in the order of the daemon's configuration. Of a session that
-  /// rents regions only, too; daemons that know one device take 0 alone.
+  /// Where the session has its HBM, in the order of the daemon's configuration. Used by sessions
+  /// that rent regions only, too. Daemons that know one device take 0 alone.
   std::uint32_t device = 0;
   std::uint64_t bytes_per_token_per_layer = 0;  ///< K and V together
 };
@@ -93,7 +93,7 @@ static_assert(sizeof(ModelShape) == 24);
 
 enum class TransportKind : std::uint32_t { kZmq = 0, kRing = 1 };
 
-/// What the fd that comes with a slab is, and thereby how an engine maps it.
+/// What kind of fd comes with a slab, and so how an engine maps it.
 enum class SlabKind : std::uint32_t {
   kHostMemfd = 1,  ///< mmap it
   kCudaVmm = 2,    ///< import it as an allocation of the GPU that Welcome names
@@ -123,8 +123,8 @@ struct Hello {
   std::array<char, kNameBytes> name{};           ///< shown in status; NUL-terminated
   std::array<std::uint8_t, 16> previous_boot{};  ///< of the session before, or zeros; not read yet
   std::uint64_t orphaned_bytes = 0;              ///< regions of an earlier boot still mapped
-  /// Kinds of slab the engine can map, by slab_kind_bit(); not none. Bits unknown here are passed
-  /// over: this layout never changes, the kinds may grow.
+  /// The kinds of slab that the engine can map, by slab_kind_bit(), one at least. Unknown bits are
+  /// passed over: this layout never changes, but kinds may be added.
   std::uint32_t slab_kinds = slab_kind_bit(SlabKind::kHostMemfd);
   std::uint32_t abilities = 0;  ///< bits; unknown ones are passed over, too
 };
@@ -398,9 +398,9 @@ enum class TargetKind : std::uint32_t {
   kSpace = 5
 };
 
-/// finish: the request is done, or the region is unmapped and handed back, or so many bytes of
-/// regions of an earlier boot are unmapped, or the cache or the space is not used any more.
-/// abort: the same for a request that is given up in whatever state it is.
+/// finish: the request is done, or the region is unmapped and handed back, or bytes of regions of
+/// an earlier boot are unmapped, or the cache or the space is not used any more. abort: a request
+/// is given up, whatever its state.
 struct TargetBody {
   std::uint64_t target = 0;
   std::uint32_t kind = 0;  ///< TargetKind
@@ -452,8 +452,8 @@ static_assert(sizeof(CacheBody) == 32);
 
 // ---- spaces: addresses of an engine behind which regions come and go ----------------------------
 
-/// space 0: opens one of `slabs` slabs of addresses. Else the slabs of `region` stand, in their
-/// order, at the `count` positions (u32) that follow; until the region is handed back.
+/// space 0: opens a space of `slabs` slabs of addresses. Otherwise the slabs of `region` stand, in
+/// their order, at the `count` positions (u32) that follow, until the region is handed back.
 struct SpaceBody {
   std::uint64_t space = 0;
   std::uint64_t region = 0;
@@ -473,7 +473,8 @@ struct ShareBody {
 };
 static_assert(sizeof(ShareBody) == 48);
 
-/// What requests of a space need that have one goal, and await their first tokens or have them.
+/// What a space's requests with one goal need. Those that await their first token and those that
+/// have it are told apart.
 struct SpaceNeed {
   std::uint64_t bytes = 0;      ///< of what all of its requests would use
   std::uint64_t least = 0;      ///< what the oldest of them needs to run, `kept` included
@@ -483,7 +484,7 @@ struct SpaceNeed {
   std::uint32_t begun = 0;      ///< 1: they have their first tokens
 };
 static_assert(sizeof(SpaceNeed) == 40);
-/// The goals that are told apart; what there is beyond them goes with one of these.
+/// The most goals that are told apart. Further goals are counted with one of these.
 constexpr std::uint32_t kMaxNeeds = 16;
 
 /// Followed by `count` SpaceNeeds.
@@ -494,8 +495,7 @@ struct NeedsBody {
 };
 static_assert(sizeof(NeedsBody) == 56);
 
-/// What people are told that the blocks of a cache are of. It decides nothing: the fingerprint
-/// does.
+/// What the blocks of a cache are of, as people are told. It decides nothing: the fingerprint does.
 struct CacheModelBody {
   std::uint64_t cache = 0;
   std::array<char, kModelBytes> model{};  ///< NUL-terminated
@@ -510,8 +510,8 @@ struct ValueReplyBody {
 };
 static_assert(sizeof(ValueReplyBody) == 8);
 
-/// Where the state of a ticket stands in the client page, and what: tickets of a session that are
-/// not over differ in the word. `number` << 2 | state.
+/// Where the client page has the state of a ticket, and how it reads. Open tickets of a session
+/// have different words. `number` << 2 | state.
 enum class TicketState : std::uint64_t { kPending = 0, kDone = 1, kFailed = 2 };
 constexpr std::uint64_t kCacheTickets = 256;
 constexpr std::uint64_t kMaxCacheTicket = (std::uint64_t{1} << 62) - 1;
@@ -548,7 +548,7 @@ enum class ScheduleState : std::uint32_t {
   kRunning = 3,
 };
 
-/// One request of an engine that picks its blocks itself. Ages are of the moment of sending.
+/// One request of an engine that picks its blocks itself. Ages are as of sending.
 struct ScheduleRequest {
   std::uint64_t request = 0;
   std::uint32_t state = 0;  ///< ScheduleState

@@ -10,7 +10,7 @@
 
 namespace kvd::wire {
 
-/// The entries that follow a message's fixed part, seen in place and handed out by value. Bytes in
+/// The entries that follow a message's fixed part, read in place and handed out by value. Bytes in
 /// a receive buffer have no alignment to rely on, so this is no std::span. Owner: views memory of
 /// another; valid as long as that is.
 template <class T>

@@ -7,7 +7,7 @@
 namespace kvd::wire {
 namespace {
 
-/// Index in ReplyBody of what a successful reply to a command of this type holds.
+/// The index in ReplyBody of the body that a successful reply to such a command holds.
 std::size_t body_index(MessageType command) {
   switch (command) {
     case MessageType::kStep:
