@@ -45,13 +45,13 @@ typedef enum kvd_status {
 
 typedef struct kvd_handle kvd_handle;
 
-/* What the memory of a kvd is. Host memory: addresses are pointers. CUDA memory: addresses are
- * device pointers of one GPU, for its kernels and copies; the CPU must not follow them. Used as
+/* The kind of memory that a kvd lends. Host memory: addresses are pointers. CUDA memory: addresses
+ * are device pointers of one GPU, for its kernels and copies; the CPU must not follow them. Used as
  * bits in kvd_open_options. */
 #define KVD_MEMORY_HOST 1u
 #define KVD_MEMORY_CUDA 2u
 
-/* What carries the commands. A ring in shared memory takes a few microseconds less a command. */
+/* What carries the commands. A ring in shared memory saves a few microseconds for each command. */
 #define KVD_TRANSPORT_ZMQ 0u
 #define KVD_TRANSPORT_RING 1u
 
@@ -59,8 +59,8 @@ typedef struct kvd_handle kvd_handle;
  * kvd_layer_done after each layer group of an iteration with a streamed request. */
 #define KVD_STREAMS_LAYERS 1u
 /* While a prompt is computed, tokens_present of its next run may be more than the program has
- * computed: blocks behind were found meanwhile, and it goes on behind them. Under load.policy
- * `overlap` the disk reads the end of a prompt so, while the program computes its head. */
+ * computed: further blocks were found meanwhile, and the program goes on behind them. Under
+ * load.policy `overlap` the disk reads the end of a prompt while the program computes its head. */
 #define KVD_SKIPS_AHEAD 2u
 
 /* How to reach the daemon and who is asking. Zero-initialise, set struct_size, fill what you need.
@@ -80,15 +80,16 @@ typedef struct kvd_open_options {
   uint32_t memory;
   uint32_t transport; /* KVD_TRANSPORT_… */
   uint32_t abilities; /* KVD_STREAMS_LAYERS, KVD_SKIPS_AHEAD, or 0 */
-  /* One process of several that split a model's heads: ranks > 0 of them, which all name the same
-   * `group`, a number they agreed on (not 0), and the same shape, of one rank's share. kvd takes
-   * them as one engine: every rank calls kvd_step and gets the same run list, any one of them
-   * submits, finishes and aborts for all. */
+  /* One process of several that split a model's heads. There are `ranks` > 0 of them. All name the
+   * same `group`, a number that they agreed on (not 0), and the same shape, that of one rank's
+   * share. kvd takes them as one engine: every rank calls kvd_step and gets the same run list; any
+   * one of them submits, finishes and aborts for all. */
   uint32_t ranks; /* 0: no group */
   uint64_t group;
   uint32_t rank; /* from 0 */
-  /* Which of kvd's devices the memory is to be of, in the order of kvd's [[device]] tables. Ranks
-   * of a group may name the same or others. KVD_INVALID_ARGUMENT where kvd has none of this number.
+  /* Which of kvd's devices lends the memory, in the order of kvd's [[device]] tables. Ranks of a
+   * group may name the same device or different ones. KVD_INVALID_ARGUMENT where kvd has none of
+   * this number.
    */
   uint32_t device;
   /* All that the bytes of a block depend on beside its tokens and the shape: weights by their
@@ -119,17 +120,16 @@ typedef struct kvd_region {
 
 KVD_API kvd_status kvd_region_allocate(kvd_handle* handle, uint64_t bytes, uint64_t timeout_ns,
                                        kvd_region* region);
-/* Unmaps the region and hands its slabs back. The address is invalid afterwards. Of CUDA memory:
- * first waits for all work this process has given the GPU, as cudaFree does. KVD_WOULD_BLOCK while
- * tensors of kvd_region_dlpack view it, while kvd_hold_mappings is in force, and where a graph is
- * being captured without that, which fails by this. */
+/* Unmaps the region and hands its slabs back. The address is invalid afterwards. With CUDA memory
+ * it first waits for all work that this process has given the GPU, as cudaFree does.
+ * KVD_WOULD_BLOCK while tensors of kvd_region_dlpack view it, while kvd_hold_mappings is in force,
+ * and where a graph is captured without kvd_hold_mappings: that capture has failed. */
 KVD_API kvd_status kvd_region_free(kvd_handle* handle, uint64_t region_id, uint64_t timeout_ns);
 
-/* A region for memory that comes and goes, so that several engines share the pool and each has what
- * it needs of it: addresses for `bytes`, rounded up to whole slabs, with no memory behind them.
- * Reading or writing there is an error until kvd_region_grow has put some there. A tensor or a
- * cache may be made over all of it; a cache's copy fails where a block of it has no memory. It ends
- * by kvd_region_free. */
+/* A region for memory that comes and goes, so that several engines can share the pool. It is
+ * addresses for `bytes`, rounded up to whole slabs, with no memory behind them. Reading or writing
+ * there is an error until kvd_region_grow has put memory there. A tensor or a cache may cover all
+ * of it; a cache's copy fails where one of its blocks has no memory. kvd_region_free ends it. */
 KVD_API kvd_status kvd_region_reserve(kvd_handle* handle, uint64_t bytes, uint64_t timeout_ns,
                                       kvd_region* region);
 /* Puts a zeroed slab behind each of at most 4096 positions, all or none: position p is at address +
@@ -140,11 +140,12 @@ KVD_API kvd_status kvd_region_grow(kvd_handle* handle, uint64_t region_id,
                                    const uint32_t* positions, uint32_t count, uint64_t timeout_ns,
                                    uint64_t* part_id);
 /* Unmaps a part and hands its slabs back; the addresses stay reserved. Nothing may use them any
- * more: of CUDA memory it first waits for all work this process has given the GPU. */
+ * more. With CUDA memory it first waits for all work that this process has given the GPU. */
 KVD_API kvd_status kvd_region_shrink(kvd_handle* handle, uint64_t region_id, uint64_t part_id,
                                      uint64_t timeout_ns);
 
-/* What requests with one goal need, that await their first tokens or that have begun. */
+/* What requests with one goal need: either those that await their first token, or those that have
+ * it. */
 typedef struct kvd_need {
   uint64_t bytes;       /* of wanted_bytes */
   uint64_t least_bytes; /* what the oldest of them needs to run, kept_bytes included */
@@ -155,7 +156,7 @@ typedef struct kvd_need {
 } kvd_need;
 #define KVD_MAX_NEEDS 16u
 
-/* What the requests need whose blocks lie in such a region. */
+/* What the requests with blocks in such a region need. */
 typedef struct kvd_demand {
   size_t struct_size;
   uint64_t kept_bytes;   /* never handed back */
@@ -163,26 +164,26 @@ typedef struct kvd_demand {
   uint64_t wanted_bytes; /* what all its requests would use */
   uint64_t grain_bytes;  /* beyond what is kept it comes and goes by multiples of this */
   uint64_t age_ns;       /* of its oldest request; 0: there is none */
-  /* By goal, need_count of them, KVD_MAX_NEEDS at most: who has less time until its first token is
-   * due gets memory before who has more. NULL: nobody's goals count. */
+  /* The needs by goal: need_count entries, KVD_MAX_NEEDS at most. Requests with less time until
+   * their first token is due get memory before others. NULL: no goals count. */
   const kvd_need* needs;
   size_t need_count;
 } kvd_demand;
 
-/* How many *bytes the region may have now, beside all others of the node that grow and shrink. Less
- * than it has: parts are to be handed back soon, as others need them. More: it may grow so far.
- * Nothing is taken from it. Ask every few steps: after 2 s without word kvd takes it that nothing
- * more is wanted. An engine that falls idle hands back what it does not keep first, as it will not
- * hear that others need it. */
+/* How many *bytes the region may have now, beside all other growing regions of the node. If that is
+ * less than it has, parts are to be handed back soon, as others need them. If it is more, the
+ * region may grow up to it. Nothing is taken away. Ask every few steps: after 2 s without a
+ * question kvd assumes that nothing more is wanted. An engine that falls idle hands back what it
+ * does not keep first, as it will not hear that others need it. */
 KVD_API kvd_status kvd_region_share(kvd_handle* handle, uint64_t region_id,
                                     const kvd_demand* demand, uint64_t timeout_ns, uint64_t* bytes);
 
-/* Around the capture of a CUDA graph, whichever stream and thread of the process captures: between
- * these two kvd neither maps nor unmaps memory of a GPU here, for any handle, since what that takes
- * ends captures (the driver fails them with 900 or 901). What the daemon wants mapped or unmapped
- * waits; kvd_region_allocate and kvd_region_free answer KVD_WOULD_BLOCK, kvd_torch_free waits for
- * the release. Holds add up. KVD_DEADLINE_EXCEEDED: a mapping under way did not end in time, and
- * nothing is held. */
+/* Call these two around the capture of a CUDA graph, whichever stream and thread of the process
+ * captures. Between them kvd neither maps nor unmaps memory of a GPU in this process, for any
+ * handle, since that would end captures (the driver fails them with 900 or 901). What the daemon
+ * wants mapped or unmapped waits; kvd_region_allocate and kvd_region_free answer KVD_WOULD_BLOCK,
+ * kvd_torch_free waits for the release. Holds add up. KVD_DEADLINE_EXCEEDED: a mapping under way
+ * did not end in time, and nothing is held. */
 KVD_API kvd_status kvd_hold_mappings(uint64_t timeout_ns);
 KVD_API void kvd_release_mappings(void);
 
@@ -226,7 +227,7 @@ typedef struct kvd_request {
   uint64_t tbt_slo_ns;
   /* What the prompt is: ids of all its prompt_tokens tokens, or NULL. Requests whose leading
    * tokens, adapter and salt are the same find each other's blocks; what is not told is neither
-   * kept nor found. Read by kvd_submit alone. */
+   * kept nor found. Only kvd_submit reads it. */
   const uint32_t* tokens;
   const char* adapter; /* the LoRA adapter's name; NULL: none */
   const char* salt;    /* keeps users of one engine apart; NULL: none */
@@ -234,13 +235,13 @@ typedef struct kvd_request {
 } kvd_request;
 
 KVD_API kvd_status kvd_submit(kvd_handle* handle, const kvd_request* request, uint64_t timeout_ns);
-/* `count` tokens that follow those that were told: of the answer. Blocks that they fill can be
- * found once the request has ended. Before the report that ends it. KVD_NOT_FOUND for a request
- * that was submitted without tokens. */
+/* Adds `count` tokens of the answer behind those that were told. Blocks that they fill can be found
+ * once the request has ended. Call it before the report that ends the request. KVD_NOT_FOUND for a
+ * request that was submitted without tokens. */
 KVD_API kvd_status kvd_append_tokens(kvd_handle* handle, uint64_t request, const uint32_t* tokens,
                                      size_t count, uint64_t timeout_ns);
-/* In place of tokens: digests of 32 bytes each that the engine has made itself, of the blocks from
- * `first` on. In order and without gaps, each once. */
+/* In place of tokens: gives digests of 32 bytes each, made by the engine itself, of the blocks from
+ * `first` on. In order, without gaps, each once. */
 KVD_API kvd_status kvd_name_blocks(kvd_handle* handle, uint64_t request, uint32_t first,
                                    const uint8_t* digests, size_t count, uint64_t timeout_ns);
 
@@ -312,11 +313,11 @@ KVD_API kvd_status kvd_wait(kvd_handle* handle, uint64_t ticket, uint64_t timeou
  * once the group's blocks are all in HBM. */
 KVD_API kvd_status kvd_wait_layer(kvd_handle* handle, uint64_t iteration, uint32_t group,
                                   uint64_t timeout_ns);
-/* All reads and writes of the layer group, for the whole batch, have ended: what it streamed may be
- * overwritten. Groups in order; returns at once. */
+/* Says that all reads and writes of the layer group have ended, for the whole batch, so that what
+ * it streamed may be overwritten. Call it for the groups in order. Returns at once. */
 KVD_API kvd_status kvd_layer_done(kvd_handle* handle, uint64_t iteration, uint32_t group);
-/* The same as kvd_wait for a stream of the kvd's GPU: `custream` is a CUstream or cudaStream_t,
- * NULL the default stream. What is put into the stream later starts once the ticket's copy is
+/* Does the same as kvd_wait for a stream of kvd's GPU: `custream` is a CUstream or cudaStream_t,
+ * NULL the default stream. Work that is put into the stream later starts once the ticket's copy is
  * complete. Returns at once. Only for tickets of this session's run lists; KVD_INVALID_ARGUMENT
  * while the stream is being captured. The stream is one of the GPU's primary context, which the
  * runtime API uses. Put it in right before the work that needs it: many hundred launches behind a
@@ -329,33 +330,33 @@ KVD_API kvd_status kvd_wait_on_stream(kvd_handle* handle, uint64_t ticket, void*
  * list has a streamed entry. */
 KVD_API kvd_status kvd_wait_layer_on_stream(kvd_handle* handle, uint64_t iteration, uint32_t group,
                                             void* custream);
-/* kvd_layer_done once the stream has come here; returns at once. All groups of an iteration in one
- * stream, or all by kvd_layer_done. */
+/* As kvd_layer_done, once the stream has come here. Returns at once. Use one stream for all groups
+ * of an iteration, or kvd_layer_done for all. */
 KVD_API kvd_status kvd_layer_done_on_stream(kvd_handle* handle, uint64_t iteration, uint32_t group,
                                             void* custream);
-/* After the streams' work is done and before a token of it leaves. KVD_UNAVAILABLE: a wait was
- * ended without its bytes; drop the step and submit the requests again. */
+/* Call it after the streams' work is done and before a token of it leaves. KVD_UNAVAILABLE: a wait
+ * was ended without its bytes; drop the step and submit the requests again. */
 KVD_API kvd_status kvd_confirm(kvd_handle* handle);
 /* For an engine that has nothing to run: returns when a copy out of HBM completes, which may have
  * made room, or when the time is over; both are KVD_OK. */
 KVD_API kvd_status kvd_wait_for_room(kvd_handle* handle, uint64_t timeout_ns);
-/* Where a block stands in this process, for a row of the last kvd_step's run list. */
+/* The address of a block in this process, for a row of the last kvd_step's run list. */
 KVD_API kvd_status kvd_block_address(kvd_handle* handle, uint32_t row, uint32_t group,
                                      uint32_t block, void** address);
-/* The same for the first `count` blocks of a row's group at once. KVD_NOT_FOUND where it has fewer.
+/* The addresses of the first `count` blocks of a row's group. KVD_NOT_FOUND where it has fewer.
  */
 KVD_API kvd_status kvd_block_addresses(kvd_handle* handle, uint32_t row, uint32_t group,
                                        uint64_t count, void** addresses);
 KVD_API kvd_status kvd_finish(kvd_handle* handle, uint64_t request, uint64_t timeout_ns);
-/* Gives a request up in whatever state it is. */
+/* Gives a request up, whatever its state. */
 KVD_API kvd_status kvd_abort(kvd_handle* handle, uint64_t request, uint64_t timeout_ns);
 
 typedef enum kvd_direction { KVD_ROTATE_OUT = 1, KVD_ROTATE_IN = 2 } kvd_direction;
 /* Forces one request out of HBM, or back in. */
 KVD_API kvd_status kvd_rotate(kvd_handle* handle, uint64_t request, kvd_direction direction,
                               uint64_t timeout_ns);
-/* Room for `tokens` more tokens of the request; `blocks` are those granted per layer group. They
- * have addresses from the next kvd_step on, whose run list names a table with them. */
+/* Asks for room for `tokens` more tokens of the request; `blocks` is the number granted per layer
+ * group. They have addresses from the next kvd_step on, whose run list names a table with them. */
 KVD_API kvd_status kvd_allocate_blocks(kvd_handle* handle, uint64_t request, uint64_t tokens,
                                        uint64_t timeout_ns, uint32_t* blocks);
 
@@ -374,7 +375,7 @@ typedef struct kvd_placement {
   uint64_t entry_count;
 } kvd_placement;
 
-/* Plans placement for the given running requests now; count 0: for all of them. */
+/* Plans placement for the given running requests now; count 0: for all. */
 KVD_API kvd_status kvd_place(kvd_handle* handle, const uint64_t* requests, uint64_t count,
                              uint64_t timeout_ns, kvd_placement* placement);
 
@@ -406,13 +407,14 @@ KVD_API kvd_status kvd_get_stats(kvd_handle* handle, uint64_t timeout_ns, kvd_st
                              */
 #define KVD_SCHED_PARKED 2u /* was preempted, and its blocks are kept for its return */
 #define KVD_SCHED_RUNNING 3u
-/* As blocks_to_return of a running request: it cannot be parked, so it would be recomputed if it
- * left. Nobody like it leaves for others; what it lacks to grow is the engine's to find. */
+/* A value of blocks_to_return for a running request that cannot be parked, so it would be
+ * recomputed if it left. Such requests never leave for others; the engine finds the room that they
+ * lack to grow. */
 #define KVD_SCHED_RECOMPUTED UINT32_MAX
 #define KVD_SCHED_MAX_REQUESTS 2048u
 #define KVD_SCHED_ANY_TOKENS UINT32_MAX
 
-/* Ages are nanoseconds until now, at least 1 where there is one. Goals are nanoseconds, at most an
+/* Ages are nanoseconds until now: at least 1, or 0 for none. Goals are nanoseconds, at most an
  * hour. 80 bytes, without padding: Python may pack it as "<Q8I5Q". */
 typedef struct kvd_sched_request {
   uint64_t id;    /* the engine's own number, not 0, once in a call */
@@ -444,8 +446,9 @@ typedef struct kvd_sched_input {
   uint32_t max_batched_tokens;       /* the engine's own bound of a step; 0: none */
   uint32_t max_running;              /* the same of running requests; 0: none */
   uint32_t reserved;
-  /* All that run or are parked, and of the waiting ones those that could come in: at most
-   * KVD_SCHED_MAX_REQUESTS. In any order. One that ran and is not named any more has ended. */
+  /* All requests that run or are parked, and the waiting ones that could come in: at most
+   * KVD_SCHED_MAX_REQUESTS, in any order. A request that ran and is not named any more has ended.
+   */
   const kvd_sched_request* requests;
   uint64_t count;
 } kvd_sched_input;
@@ -465,18 +468,19 @@ typedef struct kvd_sched_result {
   uint32_t reserved;
 } kvd_sched_result;
 
-/* One round trip. Ends by timeout_ns and never attaches, so that a step waits no longer than it
- * means to. KVD_UNAVAILABLE at once where the daemon is gone: go on as without kvd, and call
- * kvd_ping, from another thread, to attach again. KVD_DEADLINE_EXCEEDED: kvd, or another call on
- * the handle, took longer; the session goes on. KVD_INVALID_ARGUMENT: the session has a shape,
+/* Makes one round trip. It ends by timeout_ns and never attaches, so that a step waits no longer
+ * than it wants to. KVD_UNAVAILABLE at once where the daemon is gone: go on as without kvd, and
+ * call kvd_ping, from another thread, to attach again. KVD_DEADLINE_EXCEEDED: kvd, or another call
+ * on the handle, took longer; the session goes on. KVD_INVALID_ARGUMENT: the session has a shape,
  * there are more requests than may be, an array of the result is too small, an id is 0 or named
- * twice, a number cannot be. After a failure the counts are 0. Thread-safe as every call. */
+ * twice, or a number is out of range. After a failure the counts are 0. Thread-safe as every call.
+ * */
 KVD_API kvd_status kvd_schedule(kvd_handle* handle, const kvd_sched_input* input,
                                 uint64_t timeout_ns, kvd_sched_result* result);
-/* How long the user of a request may be without a token at most, after the first; 0: as its class
- * has it, at most an hour. Said once, after the kvd_schedule that named the request first; a
- * request that kvd does not know is passed over, and all is forgotten with the session. At most
- * 4096. Never attaches, as kvd_schedule. KVD_UNSUPPORTED: the daemon is older, the class's gap
+/* The longest time that the user of a request may be without a token, after the first: an hour at
+ * most; 0: the gap of its class. Say it once, after the first kvd_schedule that names the request.
+ * A request that kvd does not know is passed over, and the session's end forgets all. At most 4096.
+ * Never attaches, like kvd_schedule. KVD_UNSUPPORTED: the daemon is older, and the class's gap
  * counts. */
 typedef struct kvd_request_gap {
   uint64_t id;
@@ -484,8 +488,8 @@ typedef struct kvd_request_gap {
 } kvd_request_gap;
 KVD_API kvd_status kvd_set_gaps(kvd_handle* handle, const kvd_request_gap* gaps, size_t count,
                                 uint64_t timeout_ns);
-/* The number of an SLO class by its name, never 0; NULL: 0. Asks nobody: a class that the daemon
- * does not know counts as the domain's. */
+/* The number of an SLO class by its name, never 0; NULL: 0. It is computed here: a class that the
+ * daemon does not know counts as the domain's. */
 KVD_API uint32_t kvd_slo_class(const char* name);
 /* ---- level 2: caches of an engine that places its blocks itself ----
  *
@@ -515,8 +519,8 @@ typedef struct kvd_cache_options {
    * tomorrow), number format, positions and windows, rank, the version and kernels that lay the
    * bytes out, and how the pieces of a block follow each other. block_tokens and block_bytes are
    * added to it. What depends on the request (an adapter, an image) belongs into the digests, by
-   * its content as well. Whoever cannot tell puts a random number there. Not NULL, not empty; its
-   * first 191 characters are shown to people (`kvdctl cache`). */
+   * its content as well. An engine that cannot tell puts a random number there. Not NULL, not
+   * empty; its first 191 characters are shown to people (`kvdctl cache`). */
   const char* model;
   uint32_t block_tokens; /* not 0 */
   uint32_t reserved;
@@ -528,61 +532,62 @@ typedef struct kvd_cache_options {
   uint32_t reserved_too;
 } kvd_cache_options;
 
-/* At most 16 a handle. Ends with kvd_cache_close, the handle, or the daemon: then calls with it
- * answer KVD_UNAVAILABLE, and it is to be opened anew, with a new region. KVD_INVALID_ARGUMENT:
- * pieces that are not within the region, or have another sum than block_bytes; KVD_NOT_FOUND: no
- * such region. What was stored outlives the cache, but for what is parked. */
+/* Opens a cache, at most 16 for a handle. It ends with kvd_cache_close, the handle, or the daemon.
+ * Calls with it then answer KVD_UNAVAILABLE, and it is to be opened anew, with a new region.
+ * KVD_INVALID_ARGUMENT: pieces that are not within the region, or have another sum than
+ * block_bytes; KVD_NOT_FOUND: no such region. Stored blocks outlive the cache, except parked ones.
+ */
 KVD_API kvd_status kvd_cache_open(kvd_handle* handle, const kvd_cache_options* options,
                                   uint64_t timeout_ns, uint64_t* cache);
-/* Copies under way go on. What was parked stays until it is dropped or the session ends. */
+/* Copies under way go on. Parked blocks stay until they are dropped or the session ends. */
 KVD_API kvd_status kvd_cache_close(kvd_handle* handle, uint64_t cache, uint64_t timeout_ns);
 
-/* How many of the `count` digests (of 32 bytes each, one after the other), from the first on
- * without a gap, can be loaded now. What only the disk has counts where reading it takes less time
- * than computing it again (load.policy). Changes nothing, so it may be asked again and again; by
- * the time of the load some may have made way. */
+/* How many of the `count` digests (of 32 bytes each, one after the other) can be loaded now, from
+ * the first on without a gap. A block that only the disk has counts where reading it takes less
+ * time than computing it again (load.policy). It changes nothing, so it may be asked again and
+ * again. Some blocks may have made way by the time of the load. */
 KVD_API kvd_status kvd_cache_lookup(kvd_handle* handle, uint64_t cache, const uint8_t* digests,
                                     uint64_t count, uint64_t timeout_ns, uint64_t* leading);
 
-/* Asks what a kvd_cache_lookup of these digests, or of the first of them, is going to ask within a
- * second, and returns at once. The question goes with the next call of this handle, say
- * kvd_schedule, and the lookup after that has its answer without a round trip of its own. Where
- * this one fails, and of more than 64 that were not looked up, the lookup asks as ever. At most
- * 4096 digests. Never attaches; KVD_WOULD_BLOCK: the daemon has not answered what was sent before;
+/* Asks ahead for a kvd_cache_lookup of these digests, or of the first of them, that follows within
+ * a second. Returns at once. The question goes with the next call of this handle, say kvd_schedule,
+ * and the lookup after that has its answer without a round trip of its own. Where this call fails,
+ * or where more than 64 wait to be looked up, the lookup asks as ever. At most 4096 digests. Never
+ * attaches; KVD_WOULD_BLOCK: the daemon has not answered what was sent before;
  * KVD_DEADLINE_EXCEEDED: another thread's call is under way. */
 KVD_API kvd_status kvd_cache_post_lookup(kvd_handle* handle, uint64_t cache, const uint8_t* digests,
                                          uint64_t count);
 
-/* In place of "until something worth more needs the room": until they are dropped, by any session
- * of the domain, or this session ends. Under a digest that is the engine's own secret (random), or
- * somebody else's drop ends it too. */
+/* Parked: they stay until any session of the domain drops them or this session ends, and not just
+ * until something worth more needs the room. Use a digest that only the engine knows (random), as
+ * anybody else's drop ends it, too. */
 #define KVD_CACHE_PARK 1u
 
 /* Copies block block_ids[i] of the region to DRAM, to be found under digest i; at most 4096 blocks
- * a call, and 65536 of their pieces. The blocks are read until the ticket is over: the engine does
- * not write them before, nor frees them for others to write, and what the GPU still writes to them
- * is not seen: their stream is to be synchronized first. A digest that is there already costs no
- * copy. KVD_OUT_OF_MEMORY and KVD_QUOTA_EXCEEDED: DRAM is full of what may not make way, nothing
- * is stored; KVD_WOULD_BLOCK: 256 tickets of the handle are not over, or not polled since, or more
- * than 16384 blocks, or four times the bytes of its regions, would be under way, or DRAM is just
- * being made ready: try again when some are over. After any of these *ticket is 0.
+ * a call, and 65536 of their pieces. The blocks are read until the ticket is over, so until then
+ * the engine neither writes them nor frees them for others to write. kvd does not wait for what the
+ * GPU still writes to them: synchronize their stream first. A digest that is there already costs no
+ * copy. KVD_OUT_OF_MEMORY and KVD_QUOTA_EXCEEDED: DRAM is full of blocks that may not make way, and
+ * nothing is stored; KVD_WOULD_BLOCK: 256 tickets of the handle are not over, or not polled since,
+ * or more than 16384 blocks, or four times the bytes of its regions, would be under way, or DRAM is
+ * just being made ready: try again when some are over. After any of these *ticket is 0.
  * KVD_DEADLINE_EXCEEDED and KVD_UNAVAILABLE: whether the daemon copies is not known; where *ticket
  * is not 0, poll it as if the call had succeeded. */
 KVD_API kvd_status kvd_cache_store(kvd_handle* handle, uint64_t cache, const uint8_t* digests,
                                    const uint32_t* block_ids, uint64_t count, uint32_t flags,
                                    uint64_t timeout_ns, uint64_t* ticket);
-/* Copies what was stored under digest i into block block_ids[i], each another one. All of it, or
- * KVD_NOT_FOUND, and nothing is copied. What only the disk has comes by way of DRAM: the ticket is
- * over later, and fails where a block cannot be read in the time that computing it again takes, as
- * far as the daemon knows that (kvd_schedule). The engine neither reads nor writes the blocks
- * before the ticket is over; after KVD_TICKET_FAILED their content is undefined. Other codes as
- * kvd_cache_store. */
+/* Copies what was stored under digest i into block block_ids[i], each a different block. It copies
+ * all, or answers KVD_NOT_FOUND and copies nothing. A block that only the disk has comes by way of
+ * DRAM: the ticket is over later, and fails where a block cannot be read in the time that computing
+ * it again takes, as far as the daemon knows that (kvd_schedule). The engine neither reads nor
+ * writes the blocks before the ticket is over; after KVD_TICKET_FAILED their content is undefined.
+ * Other codes as kvd_cache_store. */
 KVD_API kvd_status kvd_cache_load(kvd_handle* handle, uint64_t cache, const uint8_t* digests,
                                   const uint32_t* block_ids, uint64_t count, uint64_t timeout_ns,
                                   uint64_t* ticket);
-/* They are not parked any more and are not found any more; a store of them that is under way is
- * not kept. What a disk has of them a later daemon may find again. Digests that are not there are
- * passed over. */
+/* Blocks under these digests are neither parked nor found any more, and a store of them that is
+ * under way is not kept. A later daemon may find what a disk has of them. Digests that are not
+ * there are passed over. */
 KVD_API kvd_status kvd_cache_drop(kvd_handle* handle, uint64_t cache, const uint8_t* digests,
                                   uint64_t count, uint64_t timeout_ns);
 
@@ -597,10 +602,10 @@ typedef enum kvd_ticket_state {
   KVD_TICKET_FAILED = 2 /* or the daemon is gone, or the ticket is not known */
 } kvd_ticket_state;
 
-/* states[i], one byte, becomes the kvd_ticket_state of tickets[i]. Tickets end in any order. Looks
- * into memory shared with the daemon, no message is sent. A ticket that was told to be over frees
- * its place, and is told the same until another one needs it: poll every ticket until it is over,
- * and not after. */
+/* states[i], one byte, becomes the kvd_ticket_state of tickets[i]. Tickets end in any order. It
+ * looks into memory shared with the daemon and sends no message. A ticket that was reported as over
+ * frees its place, and reads the same until another ticket needs the place: poll every ticket until
+ * it is over, and not after. */
 KVD_API kvd_status kvd_cache_poll(kvd_handle* handle, const uint64_t* tickets, uint8_t* states,
                                   uint64_t count);
 /* Returns once all of them are over, done or failed (kvd_cache_poll says which), or with

@@ -25,9 +25,9 @@ class KVD_CLIENT_API Client {
  public:
   static Result<Client> open(const Options& options);
 
-  /// Hands everything the session holds back to the daemon. Streams that wait for a ticket go on;
-  /// memory that the GPU still uses after a second stays mapped, and with the daemon, for the
-  /// process's life.
+  /// Hands everything that the session holds back to the daemon. Streams that wait for a ticket go
+  /// on. Memory that the GPU still uses after a second stays mapped, and the daemon keeps it back,
+  /// until the process ends.
   ~Client();
   Client(Client&&) noexcept;
   Client& operator=(Client&&) noexcept;
@@ -35,25 +35,25 @@ class KVD_CLIENT_API Client {
   [[nodiscard]] Result<SessionInfo> session() const;
   Status ping(Duration timeout);
 
-  /// Around the capture of a CUDA graph, whichever stream and thread captures: between these two
-  /// kvd neither maps nor unmaps anything of a GPU in this process, for any client, as that would
-  /// end the capture. The daemon's requests wait; allocate_region() and free_region() answer
-  /// WouldBlock. Holds add up. DeadlineExceeded where a mapping under way does not end in time.
+  /// Call these two around the capture of a CUDA graph, whichever stream and thread captures.
+  /// Between them kvd neither maps nor unmaps anything of a GPU in this process, for any client, as
+  /// that would end the capture. The daemon's requests wait; allocate_region() and free_region()
+  /// answer WouldBlock. Holds add up. DeadlineExceeded where a mapping under way does not end in
+  /// time.
   static Status hold_mappings(Duration timeout);
   static void release_mappings();
 
   // Level 1.
   Result<Region> allocate_region(std::uint64_t bytes, Duration timeout);
   /// Unmaps the region, whose address is invalid afterwards, and hands its slabs back. A region of
-  /// an earlier daemon is only unmapped. Of CUDA memory: waits for the process's work on the GPU.
-  /// WouldBlock while tensors view it, while mappings are held, and where somebody captures a graph
-  /// without holding them: that capture has failed by this.
+  /// an earlier daemon is only unmapped. With CUDA memory it waits for the process's work on the
+  /// GPU. WouldBlock while tensors view it, while mappings are held, and where a graph is captured
+  /// without holding them: that capture has failed.
   Status free_region(std::uint64_t id, Duration timeout);
 
-  // Level 1, for memory that comes and goes: several engines share the pool, each having what it
-  // needs of it.
-  /// Addresses for `bytes`, rounded up to whole slabs, with no memory behind them: reading or
-  /// writing there is an error until grow_region() has put some there. free_region() ends it.
+  // Level 1, for memory that comes and goes, so that several engines can share the pool. Reserves
+  // addresses for `bytes`, rounded up to whole slabs, with no memory behind them. Reading or
+  // writing there is an error until grow_region() has put memory there. free_region() ends it.
   Result<Region> reserve_region(std::uint64_t bytes, Duration timeout);
   /// Puts a zeroed slab behind each position (position p is at address + p * granularity), all or
   /// none, at most 4096. Returns the number of the part. OutOfMemory, QuotaExceeded or
@@ -61,27 +61,27 @@ class KVD_CLIENT_API Client {
   /// Unavailable once the daemon that it was reserved with is gone.
   Result<std::uint64_t> grow_region(std::uint64_t id, std::span<const std::uint32_t> positions,
                                     Duration timeout);
-  /// Unmaps a part and hands its slabs back; the addresses stay reserved. Nothing may use them: of
-  /// CUDA memory it waits for the process's work on the GPU.
+  /// Unmaps a part and hands its slabs back; the addresses stay reserved. Nothing may use them any
+  /// more. With CUDA memory it waits for the process's work on the GPU.
   Status shrink_region(std::uint64_t id, std::uint64_t part, Duration timeout);
-  /// How many bytes the region may have now, beside all others of the node that grow: where that is
-  /// less than it has, parts are to be handed back soon. Nothing is taken from it. To be asked
-  /// again every few steps: after 2 s without word kvd takes it that nothing more is wanted.
+  /// How many bytes the region may have now, beside all other growing regions of the node. If that
+  /// is less than it has, parts are to be handed back soon. Nothing is taken away. Ask every few
+  /// steps: after 2 s without a question kvd assumes that nothing more is wanted.
   Result<std::uint64_t> share_region(std::uint64_t id, const Demand& demand, Duration timeout);
-  /// The region for a tensor that views it: as long as the view's `mapping` lives it stays mapped
-  /// and cannot be freed.
+  /// The region for a tensor that views it. While the view's `mapping` lives the region stays
+  /// mapped and cannot be freed.
   Result<RegionView> view_region(std::uint64_t id, Duration timeout);
 
   // Level 3.
   /// InvalidArgument for content whose tokens are not all of the prompt.
   Status submit(const Request& request, Duration timeout);
-  /// Tokens that follow those that submit() and this one were given: of the answer. Blocks that
-  /// they fill can be found by other requests once this one has ended. Before the report that ends
-  /// it. NotFound for a request that was submitted without content.
+  /// Adds tokens of the answer behind those that submit() and this call were given. Other requests
+  /// can find the blocks that they fill once this request has ended. Call it before the report that
+  /// ends the request. NotFound for a request that was submitted without content.
   Status append_tokens(std::uint64_t request, std::span<const std::uint32_t> tokens,
                        Duration timeout);
-  /// In place of tokens: digests that the engine has made itself, of the blocks from `first` on.
-  /// In order and without gaps, each once.
+  /// In place of tokens: gives digests that the engine has made itself, of the blocks from `first`
+  /// on. In order, without gaps, each once.
   Status name_blocks(std::uint64_t request, std::uint32_t first, std::span<const Digest> digests,
                      Duration timeout);
   /// Reports what finished and learns what the next iteration shall do. `iteration_running` is the
@@ -93,8 +93,9 @@ class KVD_CLIENT_API Client {
   /// Before layer group `group` (from 0) of an iteration whose run list has a streamed entry:
   /// returns once the group's blocks are all in HBM; fails as wait() does.
   Status wait_layer(std::uint64_t iteration, std::uint32_t group, Duration timeout);
-  /// All reads and writes of the layer group, for the whole batch, have ended: what it streamed may
-  /// be overwritten. Groups in order. Returns at once; Unavailable if the daemon died before.
+  /// Says that all reads and writes of the layer group have ended, for the whole batch, so that
+  /// what it streamed may be overwritten. Call it for the groups in order. Returns at once;
+  /// Unavailable if the daemon died before.
   Status layer_done(std::uint64_t iteration, std::uint32_t group);
   /// The same as wait() for a stream of the daemon's GPU, a CUstream or null for the default one:
   /// what is put into the stream later starts once the ticket's copy is complete. Returns at once.
@@ -105,46 +106,45 @@ class KVD_CLIENT_API Client {
   /// wait_layer() for a stream, with the terms of wait_on_stream(). InvalidArgument for an
   /// iteration after the last one that a step named with a streamed entry.
   Status wait_layer_on_stream(std::uint64_t iteration, std::uint32_t group, void* stream);
-  /// layer_done() once the stream has come here; returns at once. All groups of an iteration in one
-  /// stream, or all by layer_done().
+  /// As layer_done(), once the stream has come here. Returns at once. Use one stream for all groups
+  /// of an iteration, or layer_done() for all.
   Status layer_done_on_stream(std::uint64_t iteration, std::uint32_t group, void* stream);
-  /// After a stream's work is done and before a token of it leaves: Unavailable if a wait was ended
-  /// without its bytes, so that the step is to be dropped.
+  /// Call it after a stream's work is done and before a token of it leaves. Unavailable: a wait was
+  /// ended without its bytes, and the step is to be dropped.
   Status confirm();
   /// For an engine that has nothing to run: returns when a copy out of HBM completes, which may
   /// have made room, or when `timeout` is over. Neither is a failure.
   Status wait_for_room(Duration timeout);
-  /// Where the block stands in this process, for a row of the last step's run list.
-  /// `group` counts layer groups, `block` blocks of block_tokens tokens.
+  /// The address of the block in this process, for a row of the last step's run list. `group`
+  /// counts layer groups, `block` blocks of block_tokens tokens.
   Result<std::byte*> block_address(std::uint32_t row, std::uint32_t group, std::uint32_t block);
-  /// The same for the first `addresses.size()` blocks of a row's group at once. NotFound where it
-  /// has fewer.
+  /// The addresses of the first `addresses.size()` blocks of a row's group. NotFound where it has
+  /// fewer.
   Status block_addresses(std::uint32_t row, std::uint32_t group, std::span<std::byte*> addresses);
   Status finish(std::uint64_t request, Duration timeout);
-  /// Gives a request up in whatever state it is.
+  /// Gives a request up, whatever its state.
   Status abort(std::uint64_t request, Duration timeout);
   Status rotate(std::uint64_t request, RotateDirection direction, Duration timeout);
-  /// Room for `tokens` more tokens of the request; returns the blocks granted per layer group. They
-  /// have addresses from the next step() on, whose run list names a table with them.
+  /// Asks for room for `tokens` more tokens of the request. Returns the blocks granted per layer
+  /// group. They have addresses from the next step() on, whose run list names a table with them.
   Result<std::uint32_t> allocate_blocks(std::uint64_t request, std::uint64_t tokens,
                                         Duration timeout);
-  /// Plans placement for the given running requests now; none given: for all of them.
+  /// Plans placement for the given running requests now; without any, for all.
   Result<Placement> place(std::span<const std::uint64_t> requests, Duration timeout);
   Result<Stats> stats(Duration timeout);
 
-  // The engine places.
-  /// For a session without a shape whose engine picks block ids itself: whom its next step
-  /// preempts and admits, by kvd's policies and goals in force. Changes nothing else: an answer
+  // For a session without a shape, whose engine picks block ids itself: whom its next step preempts
+  // and admits, by kvd's policies and goals in force. Changes nothing else: an answer
   /// that is not followed is made anew from what the next call says. One round trip, a few
   /// microseconds of the daemon's time a request; never attaches: Unavailable at once where the
   /// daemon is gone (ping() attaches again). InvalidArgument for a session with a shape, more than
-  /// kMostScheduled requests, an id that is 0 or named twice, and numbers that cannot be.
+  /// kMostScheduled requests, an id that is 0 or named twice, and numbers out of range.
   /// DeadlineExceeded where another call of this client, or the daemon, takes longer than
   /// `timeout`. After any failure go on as without kvd.
   Result<ScheduleResult> schedule(const ScheduleInput& input, Duration timeout);
-  /// The longest gaps of requests, at most 4096. Said once, after the schedule() that named the
-  /// request first: one that kvd does not know is passed over, and all is forgotten with the
-  /// session. Never attaches. Unsupported: the daemon is older, the class's gap counts.
+  /// Tells the longest gaps of requests, at most 4096. Say each once, after the first schedule()
+  /// that names the request. A request that kvd does not know is passed over, and the session's end
+  /// forgets all. Never attaches. Unsupported: the daemon is older, and the class's gap counts.
   Status set_gaps(std::span<const RequestGap> gaps, Duration timeout);
   /// The number of an SLO class by its name, for ScheduleRequest::slo_class. A class that the
   /// daemon does not know counts as the domain's.
@@ -154,12 +154,12 @@ class KVD_CLIENT_API Client {
   /// Ends with close_cache(), the client, or the daemon: then its calls fail with Unavailable.
   Result<std::uint64_t> open_cache(const CacheOptions& options, Duration timeout);
   Status close_cache(std::uint64_t cache, Duration timeout);
-  /// How many leading ones can be loaded.
+  /// How many leading digests can be loaded.
   Result<std::uint64_t> lookup(std::uint64_t cache, std::span<const Digest> digests,
                                Duration timeout);
-  /// Asks what a lookup of these digests, or of the first of them, is going to ask within a second,
-  /// and does not wait: it goes with the next call, and the lookup after that finds the answer.
-  /// Where this fails, the lookup asks.
+  /// Asks ahead for a lookup of these digests, or of the first of them, that follows within a
+  /// second. It does not wait: the question goes with the next call, and the lookup after that
+  /// finds the answer. Where this fails, the lookup asks.
   Status post_lookup(std::uint64_t cache, std::span<const Digest> digests);
   /// Copies blocks of the region to DRAM, under their digests. `park`: they stay until they are
   /// dropped or this session ends; else until something worth more needs the room. OutOfMemory and
@@ -171,14 +171,14 @@ class KVD_CLIENT_API Client {
   /// Copies what was stored into blocks of the region: all of it, or NotFound.
   Status load(std::uint64_t cache, std::span<const Digest> digests,
               std::span<const std::uint32_t> blocks, Duration timeout, std::uint64_t& ticket);
-  /// They are not found any more, and not parked. Returns how many there were.
+  /// The blocks are neither found nor parked any more. Returns how many there were.
   Result<std::uint64_t> drop(std::uint64_t cache, std::span<const Digest> digests,
                              Duration timeout);
-  /// As drop(), of 4096 digests at most, and does not wait: it goes with the next call. Never
+  /// As drop(), for 4096 digests at most, but without waiting: it goes with the next call. Never
   /// attaches.
   Status post_drop(std::uint64_t cache, std::span<const Digest> digests);
-  /// How far copies are; asks nobody. Failed for those that are not known, or were told to be over
-  /// 256 copies ago.
+  /// How far copies are. It asks nobody. Failed for a copy that is not known, or that was reported
+  /// as over 256 copies ago.
   std::vector<TicketState> poll(std::span<const std::uint64_t> tickets);
   /// Returns once all of them are over.
   Status wait_for_copies(std::span<const std::uint64_t> tickets, Duration timeout);

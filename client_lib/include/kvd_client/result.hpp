@@ -45,7 +45,7 @@ struct Error {
 };
 
 /// A value or an Error. Calls of this library throw nothing of their own: ask ok() first. Asking
-/// for the one that is not there throws std::bad_variant_access.
+/// for the wrong one throws std::bad_variant_access.
 template <class T>
 class [[nodiscard]] Result {
  public:

@@ -22,7 +22,7 @@ struct ModelShape {
   std::uint64_t bytes_per_token_per_layer = 0;  ///< K and V together
 };
 
-/// What the memory of a kvd is, and thereby how an engine reaches it.
+/// The kind of memory that a kvd lends, and so how an engine reaches it.
 enum class MemoryKind : std::uint32_t {
   kHost = 1,  ///< addresses are pointers
   kCuda = 2,  ///< addresses are device pointers of one GPU, for its kernels and copies
@@ -34,11 +34,11 @@ constexpr std::uint32_t kCudaMemory = static_cast<std::uint32_t>(MemoryKind::kCu
 /// What carries the session's commands.
 enum class Transport : std::uint32_t {
   kZmq = 0,
-  kRing = 1,  ///< shared memory: a few microseconds less a command, for engines with short steps
+  kRing = 1,  ///< shared memory: saves a few microseconds a command, for engines with short steps
 };
 
 /// One process of several that split a model's heads between them. kvd takes them as one engine:
-/// every rank steps and gets the same run list, any one of them submits, finishes and aborts for
+/// every rank steps and gets the same run list; any one of them submits, finishes and aborts for
 /// all. For each step the first rank's reports count. When one rank ends, all ranks' session ends.
 struct Group {
   std::uint64_t id = 0;     ///< a number the ranks agreed on, not 0; free again once all have left
@@ -59,9 +59,9 @@ struct Options {
   /// with a streamed request. Without it, or where one rank of a group is without it, kvd keeps all
   /// layers of what runs in HBM.
   bool streams_layers = false;
-  /// RunEntry::tokens_present may be more than the engine has computed of a prompt: blocks behind
-  /// were found meanwhile, and it goes on behind them. Under load.policy `overlap` the disk reads
-  /// the end of a prompt so, while the engine computes its head. Not for groups.
+  /// RunEntry::tokens_present may be more than the engine has computed of a prompt: further blocks
+  /// were found meanwhile, and the engine goes on behind them. Under load.policy `overlap` the disk
+  /// reads the end of a prompt while the engine computes its head. Not for groups.
   bool skips_ahead = false;
   Group group;  ///< the shape is then of one rank's share
   /// All that the bytes of a block depend on beside its tokens and the shape: weights by their
@@ -69,8 +69,9 @@ struct Options {
   /// models are not the same never find each other's blocks. Empty: Request::content is not passed
   /// on, and nothing is found.
   std::string model;
-  /// Which of kvd's devices the memory is to be of, in the order of kvd's [[device]] tables. Ranks
-  /// of a group may name the same or others. InvalidArgument where kvd has none of this number.
+  /// Which of kvd's devices lends the memory, in the order of kvd's [[device]] tables. Ranks of a
+  /// group may name the same device or different ones. InvalidArgument where kvd has none of this
+  /// number.
   std::uint32_t device = 0;
 };
 
@@ -98,8 +99,8 @@ struct Region {
   int device = -1;                ///< the GPU that `address` belongs to; -1: host memory
 };
 
-/// What the requests need whose blocks lie in a region that grows and shrinks.
-/// Requests with one goal that await their first tokens, or that have begun.
+/// What requests with blocks in a growing region need: those with one goal that await their first
+/// token, or those with one goal that have it.
 struct Need {
   std::uint64_t bytes = 0;      ///< of wanted_bytes
   std::uint64_t least = 0;      ///< what the oldest of them needs to run, kept_bytes included
@@ -127,7 +128,7 @@ struct RegionView {
   std::shared_ptr<const void> mapping;
 };
 
-/// The digest of a block: of its tokens and all that stands before them.
+/// The digest of a block. It stands for its tokens and all before them.
 using Digest = std::array<std::uint8_t, 32>;
 
 /// What a request's tokens are. Requests whose leading tokens, adapter and salt are the same find
@@ -149,7 +150,7 @@ struct Request {
   Duration gap_slo{0};  ///< the longest wait for a token after the first; 0: the domain's default
 };
 
-/// How long the user of a request may be without a token at most, after the first.
+/// The longest time that the user of a request may be without a token, after the first.
 struct RequestGap {
   std::uint64_t id = 0;
   std::uint64_t gap_ns = 0;  ///< 0: its class's

@@ -10,7 +10,7 @@ using namespace kvd::client::c;  // NOLINT(google-build-using-namespace): this f
 
 namespace {
 
-// Looked at before an array is: a wild count must not be read.
+// Checked before the array is read: a wild count must not be followed.
 constexpr std::uint64_t kMostPieces = kvd::wire::kMaxRequestsPerStep;
 constexpr std::uint64_t kMostCopied = kvd::wire::kMaxRequestsPerStep;
 constexpr std::uint64_t kMostDigests = std::uint64_t{1} << 20;

@@ -12,7 +12,8 @@ using namespace kvd::client::c;  // NOLINT(google-build-using-namespace): this f
 
 namespace {
 
-// Looked at before an array is: a wild count must not be read, nor wrap to a small one in bytes.
+// Checked before the array is read: a wild count must not be followed, nor wrap to a small number
+// of bytes.
 constexpr std::uint64_t kMostEntries = kvd::wire::kMaxRequestsPerStep;
 constexpr const char* kTooMany = "more than 4096 entries: split them over several calls";
 static_assert(kMostEntries == 4096);
@@ -33,7 +34,7 @@ std::vector<kc::StepReport> reports_of(const kvd_step_input& input) {
   return reports;
 }
 
-/// Prompts are shorter: a wild count must not be read.
+/// Longer than any prompt: a wild count must not be followed.
 constexpr std::uint64_t kMostTokens = std::uint64_t{1} << 28;
 constexpr const char* kTooManyTokens = "more than 2^28 tokens: split them over several calls";
 

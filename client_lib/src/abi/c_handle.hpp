@@ -32,7 +32,7 @@ inline kvd_status done(const kvd_client::Status& status) {
   return status.ok() ? KVD_OK : fail(status.error());
 }
 
-/// A timeout beyond 292 years is that long.
+/// A timeout beyond 292 years counts as 292 years.
 inline kvd_client::Duration duration(std::uint64_t nanoseconds) {
   constexpr auto kLongest = std::numeric_limits<std::int64_t>::max();
   return kvd_client::Duration(

@@ -53,7 +53,7 @@ Client::Client(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Client::Client(Client&&) noexcept = default;
 
 Client& Client::operator=(Client&& other) noexcept {
-  // The client that stood here leaves in order, through its destructor.
+  // The client that was here before leaves in order, through its destructor.
   const Client old(std::move(*this));
   impl_ = std::move(other.impl_);
   return *this;
@@ -62,7 +62,8 @@ Client& Client::operator=(Client&& other) noexcept {
 Client::~Client() {
   if (impl_ == nullptr) return;
   if (impl_->forked()) {
-    // Neither thread nor mappings exist here, and the sockets are the parent's: touch nothing.
+    // In a forked child neither the thread nor the mappings exist, and the sockets are the
+    // parent's: touch nothing.
     (void)impl_.release();
     return;
   }

@@ -32,7 +32,7 @@ class BlockNames {
   Result<std::vector<wire::BlockName>> extend(RequestId request,
                                               std::span<const std::uint32_t> tokens);
   void end(RequestId request) { told_.erase(request); }
-  /// Requests of another session than the last one are gone.
+  /// Forgets all requests where the session is another than the last.
   void follow(const SessionKey& session) {
     if (session != session_) told_.clear();
     session_ = session;

@@ -72,7 +72,7 @@ void CacheBook::unanswered(std::uint64_t ticket) {
   place_of(ticket).unsure = true;
 }
 
-// Poison comes when the daemon has hung up: then it copies no more.
+// The page is poisoned once the daemon has hung up, and then it copies no more.
 CacheBook::State CacheBook::look(Place& place) const {
   if (place.session == nullptr) return place.state;
   const std::uint64_t word = word_of(*place.session, place.ticket).load(std::memory_order_acquire);

@@ -18,8 +18,8 @@ namespace kvd::client {
 /// The caches a client has open, and the copies they make, across the daemons it has known. A fresh
 /// daemon counts caches from 1 again, so the number a caller sees is the book's own.
 ///
-/// A ticket takes one of 256 places in the session's page; its number says which. It has the place
-/// until the caller was told that it is over.
+/// A ticket takes one of 256 places in the session's page; its number says which. It keeps the
+/// place until the caller was told that it is over.
 /// Owner:   thread-safe; polling never waits for a call to the daemon.
 class CacheBook {
  public:
@@ -31,16 +31,17 @@ class CacheBook {
                                                 const std::shared_ptr<Session>& session) const;
   void forget(std::uint64_t cache);
 
-  /// A number whose place is free. WouldBlock: 256 are not over, or not polled.
+  /// A number whose place is free. WouldBlock: 256 tickets are not over, or not polled.
   [[nodiscard]] Result<std::uint64_t> begin(const std::shared_ptr<Session>& session);
-  /// The daemon has answered the command: refused, its ticket is nobody's. So has it those before,
-  /// whose answers did not come in time: what it did not take it will never take.
+  /// The daemon has answered the command. Where it refused, the ticket is free. It has answered all
+  /// earlier commands, too, even where the answers came too late: what it has not taken it never
+  /// takes.
   void answered(std::uint64_t ticket, bool taken);
   /// Whether the daemon takes the command is not known.
   void unanswered(std::uint64_t ticket);
 
   [[nodiscard]] State poll(std::uint64_t ticket);
-  /// Until all of them are over. DeadlineExceeded.
+  /// Waits until all tickets are over. Errors: DeadlineExceeded.
   Status wait(std::span<const std::uint64_t> tickets, TimePoint deadline, const Clock& clock);
 
  private:

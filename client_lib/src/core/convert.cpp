@@ -57,7 +57,7 @@ std::vector<wire::SpaceNeed> to_wire(std::span<const kvd_client::Need> needs) {
   return entries;
 }
 
-// The two are the same, field by field: hundreds of them are copied as they are.
+// The two structs are equal field by field, so hundreds of them are copied as they are.
 std::vector<wire::ScheduleRequest> to_wire(std::span<const kvd_client::ScheduleRequest> requests) {
   using Public = kvd_client::ScheduleRequest;
   using Wire = wire::ScheduleRequest;

@@ -15,7 +15,7 @@
 #include "kvd_client/result.hpp"
 #include "kvd_client/types.hpp"
 
-/// Between the public types, which programs compile in, and those of the wire.
+/// Converts between the public types, which programs compile in, and the types of the wire.
 namespace kvd::client {
 
 wire::ModelShape to_wire(const kvd_client::ModelShape& shape);
@@ -28,7 +28,7 @@ wire::ScheduleBody to_wire(const kvd_client::ScheduleInput& input);
 wire::TargetBody target_of(RequestId request);
 wire::TargetBody target_of(RegionId region);
 wire::TargetBody space_target(RegionId space);
-/// The target that stands for so many bytes of regions of an earlier boot.
+/// The target that stands for this many bytes of regions of an earlier boot.
 wire::TargetBody orphaned_target(Bytes bytes);
 
 kvd_client::SessionInfo to_public(const wire::Welcome& welcome);

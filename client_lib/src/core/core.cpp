@@ -29,7 +29,8 @@ Error no_region(std::uint64_t id) {
 
 void return_untaken_regions(Session& session, TimePoint deadline) {
   for (const RegionId region : session.slabs().untaken_regions()) {
-    // Best effort: a daemon that does not answer now gets everything back with the session.
+    // This need not succeed: a daemon that does not answer now gets everything back with the
+    // session.
     (void)return_region(session, region, deadline);
   }
 }
@@ -47,8 +48,9 @@ void Core::close() {
   const SessionPtr session = connector_.session();
   const bool attached = session && !session->gone();
   if (attached) session->end_waits();
-  // Memory that is lent, or not seen to be unused, stays mapped: the daemon must not hear the
-  // contrary, so the session just ends and the daemon keeps the memory back until this process has.
+  // Memory that is lent, or may still be in use, stays mapped. The daemon must not be told that it
+  // is unmapped, so the session just ends, and the daemon keeps the memory back until this process
+  // has ended.
   const bool maps_nothing = regions_.clear(kLongestDrain);
   if (attached && maps_nothing) session->leave();
 }
@@ -160,8 +162,8 @@ Status Core::free_region(std::uint64_t id, Nanoseconds timeout) {
   const SessionPtr session = connector_.session();
   if (session->gone()) return {};
   if (entry->session.lock() != session) {
-    // The daemon it came from is gone; the one there now counts it. One that cannot be told loses
-    // count at most.
+    // The daemon that the region came from is gone, and the present one counts its bytes. A daemon
+    // that cannot be told now miscounts at worst.
     if (bytes > Bytes(0)) {
       (void)session->call(wire::FinishCommand{orphaned_target(bytes)}, until);
     }
@@ -169,7 +171,7 @@ Status Core::free_region(std::uint64_t id, Nanoseconds timeout) {
   }
   if (entry->parts) return close_space(*session, *entry, until);
   const Status status = finish_region(*session, entry->daemon_id, until);
-  // What went down with its daemon is handed back as well.
+  // Regions of a daemon that is gone are handed back, too.
   return status.code() == ErrorCode::kUnavailable ? Status() : status;
 }
 

@@ -24,7 +24,7 @@
 
 namespace kvd::client {
 
-/// What stands behind kvd_client::Client: the same calls with kvd's own Result.
+/// The implementation of kvd_client::Client: the same calls with kvd's own Result.
 /// Owner:   thread-safe; gate_ serialises all that talks to the daemon and guards regions_.
 /// Errors:  PeerGone in a forked child, before anything is touched there.
 class Core {
@@ -89,7 +89,7 @@ class Core {
                                Nanoseconds timeout);
   Result<std::uint64_t> drop(std::uint64_t cache, std::span<const kvd_client::Digest> digests,
                              Nanoseconds timeout);
-  /// Asks what a lookup is going to ask, and does not wait.
+  /// Asks ahead for a lookup, without waiting.
   Status post_lookup(std::uint64_t cache, std::span<const kvd_client::Digest> digests);
   Status post_drop(std::uint64_t cache, std::span<const kvd_client::Digest> digests);
   struct CopyOfBlocks {
@@ -121,7 +121,7 @@ class Core {
   /// Runs wait(session, deadline) beside other calls.
   template <class Wait>
   Status wait_in_session(Nanoseconds timeout, Wait wait);
-  /// The same with the session that there is: never attaches.
+  /// The same with the present session: never attaches.
   template <class Body>
   auto in_a_step(Nanoseconds timeout, Body body)
       -> decltype(body(std::declval<const SessionPtr&>(), TimePoint()));
@@ -133,11 +133,11 @@ class Core {
   /// Tells the daemon, in as many commands as it takes.
   Status tell(Session& session, std::span<const wire::BlockName> names, TimePoint deadline) const;
 
-  /// For the memory that is held, which a fresh daemon is to know of.
+  /// Attaches for the memory that is held, so that a fresh daemon knows of it.
   void attach_where_lost();
   Result<kvd_client::Region> take_region(const SessionPtr& session, RegionId id,
                                          TimePoint deadline);
-  /// Hands back all that stood behind it, and the space.
+  /// Hands back the space and all memory behind it.
   static Status close_space(Session& session, const RegionBook::Entry& entry, TimePoint deadline);
   /// Enters it in the book.
   kvd_client::Region keep(RegionBook::Entry entry);

@@ -20,7 +20,7 @@ wire::CacheOpenCommand to_wire(const kvd_client::CacheOptions& options, RegionId
                                std::span<const wire::BlockPiece> pieces) {
   digest::BlockFacts facts;
   facts.model = options.model;
-  // Apart from the blocks of requests, whatever their model says.
+  // The prefix keeps these blocks apart from blocks of requests, whatever the model text says.
   facts.layout = "placed by the engine, " + std::to_string(options.block_bytes) + " bytes";
   facts.block_tokens = Tokens(options.block_tokens);
   wire::CacheOpenCommand open;
@@ -33,7 +33,8 @@ wire::CacheOpenCommand to_wire(const kvd_client::CacheOptions& options, RegionId
   return open;
 }
 
-/// As much of the model's text as people are told, without what no log line may have.
+/// The part of the model's text that people are shown, without characters that a log line must not
+/// have.
 wire::CacheModelBody description(std::uint64_t cache, std::string_view model) {
   wire::CacheModelBody body;
   body.cache = cache;
@@ -79,7 +80,8 @@ Result<std::uint64_t> Core::open_cache(const kvd_client::CacheOptions& options,
         }
         KVD_ASSIGN_OR_RETURN(const std::uint64_t id,
                              value_of(session->call(to_wire(options, region, pieces), until)));
-        // For people alone: a daemon that does not take it has opened the cache all the same.
+        // This is for people alone. A daemon that does not take it has opened the cache all the
+        // same.
         static_cast<void>(session->call(description(id, options.model), until));
         return caches_.add(session, id);
       });

@@ -46,7 +46,7 @@ Status Core::command(const wire::CommandBody& body, Nanoseconds timeout) {
   });
 }
 
-// What the prompt is follows at once, before a step can let it run.
+// The prompt's content follows at once, before a step can let the request run.
 Status Core::submit(const kvd_client::Request& request, Nanoseconds timeout) {
   const std::size_t told = request.content.tokens.size();
   if (told != 0 && told != request.prompt_tokens) {
@@ -63,7 +63,7 @@ Status Core::submit(const kvd_client::Request& request, Nanoseconds timeout) {
     KVD_TRY(session->call(to_wire(request), until));
     const RequestId id(request.id);
     connector_.on_submitted(id);
-    // A daemon that does not take it has its class's.
+    // A daemon that does not take the gap uses the one of the class.
     if (gap[0].gap_ns > 0)
       static_cast<void>(
           session->call(wire::GapsCommand{std::span<const wire::RequestGap>(gap)}, until));
@@ -72,7 +72,7 @@ Status Core::submit(const kvd_client::Request& request, Nanoseconds timeout) {
     const Tokens prompt(static_cast<std::int64_t>(told));
     const Tokens block(session->welcome().shape.block_tokens);
     const auto names = names_.begin(id, request.content, prompt, block);
-    // Submitted it is: without names it only finds nothing.
+    // The request is submitted all the same. Without names it only finds nothing.
     if (names.ok()) (void)tell(*session, *names, until);
     return {};
   });

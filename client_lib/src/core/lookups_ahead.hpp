@@ -14,8 +14,8 @@
 
 namespace kvd::client {
 
-/// Lookups that were posted before their answer was needed, so that it is there by then: the daemon
-/// looks while the engine does something else, and no round trip is its own.
+/// Lookups that were posted before their answers are needed. The daemon looks while the engine does
+/// something else, and no lookup costs a round trip of its own.
 /// Owner:   the thread whose turn it is in the client's gate
 class LookupsAhead {
  public:
@@ -24,8 +24,8 @@ class LookupsAhead {
 
   void add(const std::shared_ptr<Session>& session, std::uint64_t cache,
            std::span<const kvd_client::Digest> digests, std::uint64_t number, TimePoint now);
-  /// The number of a command of this session that asked for these digests, or for these and more;
-  /// none, or none lately. Each is told once.
+  /// The number of a recent command of this session that asked for these digests, or for these and
+  /// more. Each is given once. None: there is no such command.
   [[nodiscard]] std::optional<std::uint64_t> take(const std::shared_ptr<Session>& session,
                                                   std::uint64_t cache,
                                                   std::span<const kvd_client::Digest> digests,

@@ -15,7 +15,7 @@ namespace {
 /// would be below every ticket.
 constexpr std::uint64_t kReleased = std::numeric_limits<std::int64_t>::max();
 
-/// Until the word has reached `value`; `late` says what did not come in time.
+/// Waits until the word has reached `value`; `late` says what did not come in time.
 template <class Late>
 Status wait_for(const shm::ClientPage& page, const std::atomic<std::uint64_t>& word,
                 std::uint64_t value, TimePoint deadline, const Clock& clock, Late late) {
@@ -29,7 +29,7 @@ Status wait_for(const shm::ClientPage& page, const std::atomic<std::uint64_t>& w
   }
 }
 
-/// Looks for a while before anybody sleeps, where cores are to spare: a layer is often just behind.
+/// Looks for a while before it sleeps, where cores are free: the next layer often follows at once.
 void look_for(const std::atomic<std::uint64_t>& word, std::uint64_t value, const Clock& clock) {
   static const Nanoseconds spin = transport::default_spin();
   if (spin.count() == 0) return;

@@ -28,9 +28,9 @@ Status wait_for_layers(const shm::ClientPage& page, std::uint64_t mark, TimePoin
 /// Returns when a D2H copy has completed since the call, or the deadline has come.
 Status wait_for_d2h(const shm::ClientPage& page, TimePoint deadline, const Clock& clock);
 
-/// Ends the waits on the page's fences that no futex reaches, those of streams. To be repeated
-/// while the page is in use: a copy under way when the session ended may still store its ticket
-/// over it. Precondition: the page is poisoned.
+/// Ends the waits of streams on the page's fences, which no futex reaches. Repeat it while the page
+/// is in use: a copy that was under way when the session ended may still overwrite the word with
+/// its ticket. Precondition: the page is poisoned.
 void release_fences(shm::ClientPage& page);
 
 /// Poisons the page and ends all waits on it.

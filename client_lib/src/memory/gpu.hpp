@@ -39,8 +39,8 @@ class StreamFences {
 };
 
 /// The GPU of a daemon whose slabs are CUDA allocations, as this process uses it: by the driver API
-/// and the device's primary context, which the runtime API and PyTorch use too. What it reserved
-/// keeps it alive.
+/// and the device's primary context, which the runtime API and PyTorch use too. Memory that it
+/// reserved keeps it alive.
 /// Source:  kvd/DESIGN.md "Safety rules"; the CUDA driver API's virtual memory management.
 /// Owner:   thread-safe; dead in a forked child
 class Gpu : public SlabMemory {
@@ -53,7 +53,7 @@ class Gpu : public SlabMemory {
 
   /// Its number in this process, as the runtime API counts.
   [[nodiscard]] virtual int ordinal() const = 0;
-  /// Hears of a value written, on a thread of the driver's; calls nothing of CUDA.
+  /// Called with each value that was written, on a thread of the driver. It must not call CUDA.
   using Told = std::function<void(std::uint64_t)>;
   /// Whether the stream, of the thread's current context, is being captured; asking does a capture
   /// no harm.

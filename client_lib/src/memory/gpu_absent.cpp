@@ -1,6 +1,6 @@
 #include "client_lib/src/memory/gpu.hpp"
 
-/// Where this library is built without the headers of CUDA.
+/// Built in place of the CUDA parts where their headers are missing.
 namespace kvd::client {
 
 bool Gpu::is_built() { return false; }

@@ -102,7 +102,7 @@ class GpuRange final : public SlabRange {
   const cuda::PrimaryContext& context_;
   const int ordinal_;
   std::optional<cuda::AddressRange> addresses_;
-  /// The memory is kept for map_from(): a mapping says no longer of what it is.
+  /// The handle is kept for map_from(), as a mapping does not say what memory it maps.
   struct MappedSlab {
     std::shared_ptr<const cuda::PhysicalMemory> memory;
     cuda::Mapping mapping;

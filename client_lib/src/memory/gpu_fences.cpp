@@ -149,7 +149,8 @@ Result<GpuFences::Mark*> GpuFences::mark_of(CUstream stream) {
   return &marks_.emplace(stream, std::move(mark)).first->second;
 }
 
-// In a stream of its own: the engine's would stand still for as long as the CPU takes to come.
+// The call runs in a stream of its own: the engine's stream would stand still until the CPU has
+// answered.
 Status GpuFences::tell_after(const Mark& mark, std::uint64_t value) {
   const cuda::Driver& driver = context_.driver();
   told_ = true;

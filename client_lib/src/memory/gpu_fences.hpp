@@ -52,7 +52,7 @@ class GpuFences final : public StreamFences {
     CUevent event_ = nullptr;
   };
 
-  /// Told, for as long as this object lives: a call may still come later.
+  /// Calls Told while this object lives, as the driver may still call later.
   struct Listener {
     std::mutex mutex;
     Gpu::Told told;  ///< null: nobody listens any more
@@ -83,7 +83,8 @@ class GpuFences final : public StreamFences {
   std::mutex mutex_;  ///< guards everything below
   std::unique_ptr<kernels::cuda::HostRegistration> page_;
   std::unordered_map<CUstream, Mark> marks_;
-  /// Where Told runs. Made first: making a stream may have to wait for those that wait.
+  /// The stream where Told runs. It is made first, as making a stream may have to wait for streams
+  /// that wait.
   std::unique_ptr<kernels::cuda::Stream> tellers_;
   bool told_ = false;  ///< something was given to tellers_
 };

@@ -23,7 +23,7 @@ class MappingHold {
   /// A change under way: no hold begins while it lives. Null: mappings are held.
   using Change = std::shared_ptr<const void>;
   [[nodiscard]] Change begin_change();
-  /// The same for a caller of the engine's. Errors: WouldBlock while mappings are held.
+  /// The same for a call of the engine. Errors: WouldBlock while mappings are held.
   Result<Change> need_change();
 
   /// Runs the change now, or once nobody holds any more.
@@ -31,7 +31,7 @@ class MappingHold {
 
   /// Waits for changes under way; holds add up. Errors: DeadlineExceeded, and nothing is held.
   Status hold(TimePoint deadline);
-  /// Ends one hold; with the last one, what was put off is done before this returns.
+  /// Ends one hold. The last one runs what was put off before it returns.
   void release();
 
  private:

@@ -44,7 +44,7 @@ Status SlabMap::map(const wire::MapSlab& frame, const UniqueFd& file) {
   return map_region_slab(frame, file);
 }
 
-// The driver may take long, and a step must not wait for it that looks up other slabs.
+// The driver may take long, and a step that looks up other slabs must not wait for it.
 Status SlabMap::map_block_slab(const wire::MapSlab& frame, const UniqueFd& file) {
   const Bytes size(static_cast<std::int64_t>(frame.bytes));
   const auto map_one = [&]() -> Result<std::unique_ptr<SlabRange>> {

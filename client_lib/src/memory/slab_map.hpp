@@ -36,7 +36,7 @@ struct RegionMapping {
   bool in_use = false;  ///< the engine knows its address: not to be unmapped under its kernels
 };
 
-/// What a session has mapped of the daemon's pool: slabs that back blocks, and regions.
+/// The part of the daemon's pool that a session has mapped: slabs that back blocks, and regions.
 /// Owner:   thread-safe; the keeper maps, callers look up and wait
 class SlabMap {
  public:
@@ -45,16 +45,16 @@ class SlabMap {
 
   /// Maps one slab as the frame says. A frame that contradicts earlier ones or itself maps nothing.
   Status map(const wire::MapSlab& frame, const UniqueFd& file);
-  /// Unmaps a slab that backs blocks; one that is not mapped is no error. Waits for nothing: the
-  /// daemon asks for slabs alone in which the engine has said that all reads and writes are done.
+  /// Unmaps a slab that backs blocks; an unmapped one is no error. Waits for nothing: the daemon
+  /// asks only for slabs in which, by the engine's word, all reads and writes are done.
   void unmap(SlabIndex slab);
 
-  /// Addresses for so many slabs, behind which nothing stands.
+  /// Reserves addresses for this many slabs, with no memory behind them.
   [[nodiscard]] Result<std::shared_ptr<RegionMapping>> reserve(std::uint32_t slabs,
                                                                Bytes slab_bytes);
   /// Waits until all slabs of the region are mapped and hands it over.
   Result<std::shared_ptr<RegionMapping>> take_region(RegionId region, TimePoint deadline);
-  /// Regions of which slabs came but which nobody has taken: their allocation was given up.
+  /// Regions whose slabs came but which nobody has taken, as their allocation was given up.
   [[nodiscard]] std::vector<RegionId> untaken_regions() const;
   /// Unmaps what has been mapped of a region nobody took, now or when its frames still come. For a
   /// region that was taken there is nothing to do.
