@@ -35,8 +35,8 @@ class AdminBackend {
   /// another token, StaleSession for no tag of if_match, InvalidArgument with the key's path.
   [[nodiscard]] virtual Result<core::Tuning> change(std::string_view token,
                                                     const TuningPatch& patch) = 0;
-  /// Empties the prefix cache of what nobody runs on. Errors besides: PermissionDenied for another
-  /// token.
+  /// Empties the prefix cache, but for blocks that requests run on. Errors besides:
+  /// PermissionDenied for another token.
   [[nodiscard]] virtual Status clear_cache(std::string_view token) = 0;
 };
 

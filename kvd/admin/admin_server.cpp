@@ -88,7 +88,7 @@ http_response translate(const HttpResponse& answer) {
   return response;
 }
 
-/// A client that went away before its answer is no news.
+/// A client that went away before its answer is not worth a line.
 void send(const http_request& request, const HttpResponse& answer) {
   request.reply(translate(answer)).then([](const pplx::task<void>& sent) {
     try {
@@ -98,7 +98,7 @@ void send(const http_request& request, const HttpResponse& answer) {
   });
 }
 
-/// Nothing where the client is answered by others, from now on.
+/// No value: others answer the client from now on.
 std::optional<HttpResponse> watch(Shared& shared, const http_request& request, HttpRequest asked) {
   HttpResponse first = shared.service.handle(asked);
   if (first.status != 200) return first;

@@ -30,8 +30,8 @@ struct HttpResponse {
   bool challenge = false;  ///< 401: ask for a bearer token
 };
 
-/// Answers the admin interface's requests: who may, which document, what a change does. Knows no
-/// sockets, and no token: what one is worth kvd says.
+/// Answers the admin interface's requests: who may ask, which document answers, what a change does.
+/// Knows neither sockets nor the token: kvd says what a token is worth.
 /// Source: kvd/DESIGN.md "What operators see and change".
 /// Owner:  thread-safe.
 class AdminService {
@@ -42,10 +42,10 @@ class AdminService {
   [[nodiscard]] HttpResponse handle(const HttpRequest& request);
 
   static constexpr std::string_view kEventStream = "text/event-stream";
-  /// Whether the answer is to be given again and again, as server-sent events.
+  /// Whether the answer is to be repeated, as server-sent events.
   [[nodiscard]] static bool wants_stream(const HttpRequest& request);
 
-  /// Whether the request has the token with it.
+  /// Whether the request carries the token.
   [[nodiscard]] bool bears_token(const HttpRequest& request);
 
   /// An answer in the form of every refusal, for what the HTTP shell itself refuses.
@@ -62,7 +62,7 @@ class AdminService {
   [[nodiscard]] HttpResponse read(const Route& route, const HttpRequest& request);
   [[nodiscard]] HttpResponse change(const Route& route, const HttpRequest& request);
   [[nodiscard]] HttpResponse clear(const Route& route, const HttpRequest& request);
-  /// The refusal of who does not bear the token.
+  /// The refusal of a request without the token.
   [[nodiscard]] std::optional<HttpResponse> check_token(const HttpRequest& request);
 
   AdminBackend& backend_;

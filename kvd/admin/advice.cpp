@@ -10,9 +10,9 @@
 namespace kvd::admin {
 namespace {
 
-/// Share of the tokens asked for; below it no tier saves as much as it costs.
+/// The least share of the tokens asked for: below it no tier saves as much as it costs.
 constexpr double kLeastReuse = 0.05;
-/// Share of the tokens found; below it what comes back is in HBM anyway.
+/// The least share of the tokens found: below it what comes back is in HBM anyway.
 constexpr double kLeastOutside = 0.05;
 
 Json or_null(const std::optional<double>& number) { return number ? Json(*number) : Json(nullptr); }
@@ -37,7 +37,7 @@ Json json_of(const Condition& condition) {
           {"unit", condition.unit}};
 }
 
-/// All hold, one does not, or that is not known.
+/// Whether all hold, one does not, or it is not known.
 std::optional<bool> verdict(const std::vector<Condition>& conditions) {
   bool all_known = true;
   for (const Condition& condition : conditions) {
@@ -54,7 +54,7 @@ struct Source {
   double latency_s = 0;
 };
 
-/// What disk gives has to cross the link, too.
+/// Blocks from disk have to cross the link, too.
 std::vector<Source> tiers_of(const core::ControllerStatus& status) {
   const double link = status.devices.empty() ? 0 : status.devices.front().link_rate[0];
   const core::DiskRates& disk = status.disk_rates;
@@ -78,7 +78,7 @@ Reuse reuse_of(const core::Counters::Prefixes& prefixes) {
   const auto asked = static_cast<double>(prefixes.asked);
   if (asked > 0) reuse.found = found / asked;
   if (prefixes.prompts > 0) reuse.prompt = asked / static_cast<double>(prefixes.prompts);
-  // What HBM had to give up would not have been found there the next time.
+  // HBM would not have had these blocks the next time, as it had to give them up.
   if (found > 0) reuse.outside = static_cast<double>(prefixes.found[1]) / found;
   return reuse;
 }

@@ -170,7 +170,7 @@ Json requests_by_state(const ControllerStatus& status) {
   return out;
 }
 
-/// Null: requests that say their goals themselves.
+/// Null: the requests name their goals themselves.
 Json class_json(const std::string& name) { return name == core::kOwnGoals ? Json() : Json(name); }
 
 Json service_json(const core::ClassService& service) {
@@ -238,7 +238,7 @@ Json plan_json(const core::PlanStatus& plan, std::size_t groups) {
           {"requests", std::move(requests)}};
 }
 
-/// Tokens that are made and not yet due, by request, as rotation is told them.
+/// The tokens of each request that are made and not yet due, as rotation is told them.
 std::map<RequestKey, std::int64_t> deposits(const ControllerStatus& status) {
   std::map<RequestKey, std::int64_t> found;
   for (const auto& input : status.rotation_inputs) {
@@ -427,8 +427,8 @@ std::string plan_document(const ControllerStatus& status) {
 
 namespace {
 
-/// Without the line breaks and what stands before a line's text: text has none of its own, as
-/// JSON escapes them.
+/// Removes the line breaks and the indents. Texts have no line breaks of their own, as JSON escapes
+/// them.
 void append_on_one_line(std::string& out, std::string_view document) {
   bool indent = false;
   for (const char c : document) {
@@ -440,7 +440,8 @@ void append_on_one_line(std::string& out, std::string_view document) {
 }  // namespace
 
 std::string overview_document(const Snapshot& s) {
-  constexpr std::size_t kEvents = 64;  // of the last: a reader that sees it every second lacks none
+  constexpr std::size_t kEvents =
+      64;  // the latest events, enough for a reader that looks every second
   const auto kept = std::min(kEvents, s.happenings.size());
   const std::vector<Happening> last(s.happenings.end() - static_cast<std::ptrdiff_t>(kept),
                                     s.happenings.end());

@@ -41,7 +41,7 @@ namespace kvd::admin {
 [[nodiscard]] std::string drain_document(const core::ControllerStatus& status, TimePoint now);
 [[nodiscard]] std::string quotas_document(const std::vector<DomainQuota>& quotas);
 
-/// Why a change was refused: what stands in the answer's body.
+/// Why a change was refused, as the answer's body says it.
 struct Refusal {
   ErrorCode code = ErrorCode::kInvalidArgument;
   std::string path;  ///< JSON pointer to the key in question; "" for the whole document
@@ -52,14 +52,13 @@ struct Refusal {
 
 /// Reads a JSON merge-patch (RFC 7396) to the document of policy_document, slo_document,
 /// quotas_document or drain_document as the values it sets. Unknown keys and wrong types are
-/// refused; what the values may be is for link::changed() to say. Null removes a class of the SLO
-/// document or the maximum of a quota, and nothing else; a new class starts with the goals of
-/// "default".
+/// refused; link::changed() says which values are allowed. Null removes a class of the SLO document
+/// or the maximum of a quota, and nothing else; a new class starts with the goals of "default".
 [[nodiscard]] std::variant<std::vector<link::Assignment>, Refusal> read_patch(
     link::Part part, std::string_view text);
 
-/// Whether each value of a refused change may stand there, and only what is there already is in its
-/// way: a window whose end would be before its begin, a class more than there may be.
+/// Whether each value of a refused change is allowed by itself, and only present values are in its
+/// way: a window would end before it begins, or there would be one class too many.
 [[nodiscard]] bool contradicts(const Refusal& refusal,
                                const std::vector<link::Assignment>& assignments);
 

@@ -14,7 +14,7 @@ namespace kvd::admin {
 
 /// Something that happened, for a person. No token, prompt or KV byte.
 struct Happening {
-  std::uint64_t sequence = 0;  ///< from 1, without gaps; a reader sees by it what it missed
+  std::uint64_t sequence = 0;  ///< counts from 1 without gaps, so a reader sees what it missed
   TimePoint at{0};
   std::string level;  ///< "info" | "warning" | "error"
   EngineId engine;    ///< none: of the daemon

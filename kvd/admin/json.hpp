@@ -8,7 +8,7 @@ namespace kvd::admin {
 /// Keys keep the order in which they were written, so that documents read as documented.
 using Json = nlohmann::ordered_json;
 
-/// As text. Bytes that are no UTF-8 (an engine names itself) become U+FFFD.
+/// The value as text. Bytes that are no UTF-8 (an engine names itself) become U+FFFD.
 [[nodiscard]] inline std::string to_text(const Json& document) {
   return document.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }

@@ -49,7 +49,7 @@ Result<std::shared_ptr<const Snapshot>> LinkBackend::snapshot() {
 
 Result<link::Standing> LinkBackend::standing(std::string_view token) {
   const std::lock_guard lock(mutex_);
-  // What is cut off cannot be the token: kvd's are shorter.
+  // A text that is cut off cannot be the token: kvd's tokens are shorter.
   const auto sent = link::to_text<sizeof(link::Token)>(token);
   KVD_ASSIGN_OR_RETURN(const link::ByteVector bytes,
                        ask(link::Type::kStanding, std::as_bytes(std::span(sent))));

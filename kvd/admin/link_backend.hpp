@@ -24,8 +24,8 @@ class LinkBackend final : public AdminBackend {
   LinkBackend(link::Channel& channel, const Clock& clock, std::function<void()> on_broken)
       : channel_(channel), clock_(clock), on_broken_(std::move(on_broken)) {}
 
-  /// Answers are Unavailable before: until kvd has heard that this end is ready, the link is not
-  /// for questions.
+  /// Until then answers are Unavailable: the link takes no questions before kvd has heard that this
+  /// end is ready.
   void open();
 
   Result<std::shared_ptr<const Snapshot>> snapshot() override;

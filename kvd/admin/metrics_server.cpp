@@ -47,7 +47,7 @@ Result<std::unique_ptr<MetricsServer>> MetricsServer::start(const std::string& a
 MetricsServer::MetricsServer(AdminBackend& backend) : backend_(backend) {}
 MetricsServer::~MetricsServer() = default;
 
-// A scrape kvd has no time for repeats the one before: zeros would look like a restart.
+// A scrape that kvd has no time for repeats the previous one, as zeros would look like a restart.
 std::string MetricsServer::text() {
   auto snapshot = backend_.snapshot();
   if (snapshot.ok()) last_ = *std::move(snapshot);

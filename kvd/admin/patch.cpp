@@ -54,7 +54,7 @@ bool is_plain(std::string_view text) {
          std::all_of(text.begin(), text.end(), [](char c) { return c >= ' ' && c != '\x7f'; });
 }
 
-/// What the value must be where it is not; fills in the assignment where it is.
+/// Says what the value must be where it is wrong, and fills in the assignment where it is right.
 const char* fill(Assignment& out, Kind kind, const Json& value) {
   const auto number = whole(value);
   switch (kind) {
@@ -93,8 +93,7 @@ bool is_class_name(std::string_view name) {
   return !name.empty() && name.size() <= 32 && std::all_of(name.begin(), name.end(), allowed);
 }
 
-/// Goes along the keys that exist, so its depth is that of the document, however deep the text
-/// nests.
+/// Follows existing keys alone, so its depth is that of the document, however deep the text nests.
 class PatchReader {
  public:
   /// `prefix` is "" or the dotted path of the object with a dot behind it.

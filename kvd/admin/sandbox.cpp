@@ -17,7 +17,7 @@
 namespace kvd::admin::sandbox {
 namespace {
 
-// What Debian's headers are too old for; the kernel says by its version whether it knows them.
+// Debian's headers are too old for these. The kernel's version says whether it knows them.
 struct Ruleset {
   std::uint64_t files = 0;
   std::uint64_t ports = 0;

@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <initializer_list>
 
-/// What the kernel refuses a process that has given itself up to it. Needs no privilege, only
-/// PR_SET_NO_NEW_PRIVS, and cannot be undone.
+/// Has the kernel refuse things to this process. It needs no privilege, only PR_SET_NO_NEW_PRIVS,
+/// and cannot be undone.
 namespace kvd::admin::sandbox {
 
 /// Built with a sanitizer, whose library opens files and starts processes when it reports: nothing
@@ -15,9 +15,9 @@ constexpr bool kSanitized = true;
 constexpr bool kSanitized = false;
 #endif
 
-/// Opens no file from now on, connects to no TCP port, listens at `ports` alone, and reaches no
-/// process outside by a signal or an abstract socket: by Landlock, as far as this kernel's goes.
-/// Before the first thread. False where the kernel has no Landlock.
+/// From now on the process opens no file, connects to no TCP port, listens at `ports` alone, and
+/// reaches no other process by a signal or an abstract socket. Landlock enforces it as far as this
+/// kernel has it. Call it before the first thread. False where the kernel has no Landlock.
 [[nodiscard]] bool close_files(std::initializer_list<std::uint16_t> ports);
 
 enum class Calls : std::uint8_t {

@@ -34,7 +34,7 @@ Json rotating(const planner::RotationRequest& request, const RequestKey& key) {
 
 Json rotation(const core::RotationInput& input, const core::Tuning& tuning) {
   const auto& snapshot = input.snapshot;
-  // Only the difference of the two counts, and kvd-plan knows no negative blocks.
+  // Only the difference of the two matters, and kvd-plan knows no negative blocks.
   const Bytes lacking = std::max(Bytes(0), Bytes(0) - snapshot.b_hbm);
   Json requests = Json::array();
   for (std::size_t i = 0; i < input.requests.size(); ++i) {

@@ -124,7 +124,7 @@ void Watchers::run() {
   while (!stopping_) {
     watchers_.remove_if([](const WatcherPtr& one) {
       const bool gone = one->gone;
-      if (gone) one->end();  // whoever still reads the stream is to find its end
+      if (gone) one->end();  // a client that still reads the stream finds its end
       return gone;
     });
     changed_.wait(lock, [&] { return stopping_ || !watchers_.empty(); });

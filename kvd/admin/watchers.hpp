@@ -13,13 +13,12 @@
 
 namespace kvd::admin {
 
-/// Clients that are told the same thing again and again, as server-sent events: each second what a
-/// GET would answer then. A client that may not read any more, since an engine of another user
-/// attached, is told so and hung up on. One that does not read misses events: two wait for it at
-/// most. Between two events a stream waits for nobody, so the
-/// front's limit on idle clients does not count; one that takes no bytes meets the limit for
-/// answers. Source: the WHATWG's HTML standard, "Server-sent events". Owner:  thread-safe; a thread
-/// of its own sends.
+/// Clients that get server-sent events: each second the answer that a GET would have then. A client
+/// that may not read any more, since an engine of another user has attached, is told so and hung up
+/// on. A client that does not read misses events: two wait for it at most. Between two events a
+/// stream waits for nobody, so the front's limit on idle clients does not count; one that takes no
+/// bytes meets the limit for answers. Source: the WHATWG's HTML standard, "Server-sent events".
+/// Owner: thread-safe; a thread of its own sends.
 class Watchers {
  public:
   static constexpr std::size_t kMost = 8;
@@ -33,8 +32,8 @@ class Watchers {
   Watchers(const Watchers&) = delete;
   Watchers& operator=(const Watchers&) = delete;
 
-  /// False, with nothing said to the client, when there are as many as there may be. One that bears
-  /// the token takes the place of one that does not.
+  /// False, with nothing said to the client, when no further one may come. A client with the token
+  /// takes the place of one without.
   [[nodiscard]] bool add(const web::http::http_request& client, HttpRequest asked);
 
   /// Ends every stream; add() is false from now on.
@@ -43,7 +42,7 @@ class Watchers {
  private:
   struct Watcher;
   using WatcherPtr = std::shared_ptr<Watcher>;
-  /// Whether there is room for one more, made where it may be.
+  /// Whether there is room for one more. Makes room where it may.
   [[nodiscard]] bool make_room(const Watcher& next);
   void run();
   void tell(Watcher& watcher, const HttpResponse& answer);

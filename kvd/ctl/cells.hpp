@@ -27,7 +27,7 @@ using Json = nlohmann::ordered_json;
   return seconds_text(value.get<double>());
 }
 
-/// "97.5 %" of what met and missed a goal.
+/// "97.5 %": the share that met a goal.
 [[nodiscard]] inline std::string attainment(double met, double missed, const char* none) {
   if (met + missed == 0) return none;
   char out[32];
@@ -35,7 +35,7 @@ using Json = nlohmann::ordered_json;
   return out;
 }
 
-// These are of a request, where an older kvd tells none of them.
+// Cells of a request that an older kvd does not tell.
 
 [[nodiscard]] inline std::string slo_class(const Json& request) {
   if (!request.contains("class")) return "-";

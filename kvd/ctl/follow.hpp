@@ -8,16 +8,15 @@
 
 namespace kvd::ctl {
 
-/// What is new in each document of /v1/events, as lines.
-/// Owner:  one thread.
+/// Turns what is new in each document of /v1/events into lines. Owner: one thread.
 class EventFollower {
  public:
   explicit EventFollower(bool as_json) : as_json_(as_json) {}
 
-  /// The events that no document before had, one a line, oldest first; where some are lost because
-  /// more happened than kvd keeps, a line says how many. After a restart of kvd, whose numbers
-  /// begin anew, all of them. As JSON: an object a line. Errors: Internal when it is not the JSON
-  /// that this knows.
+  /// The events that no earlier document had, one a line, oldest first. Where events are lost
+  /// because more happened than kvd keeps, a line says how many. After a restart of kvd, whose
+  /// numbers begin anew, all events. As JSON, one object a line. Errors: Internal when it is not
+  /// the JSON that this knows.
   [[nodiscard]] Result<std::string> take(std::string_view document);
 
  private:

@@ -230,8 +230,8 @@ Result<std::string> read_token(const std::string& file) {
   return token;
 }
 
-/// Where a daemon of this machine keeps its token, if this user may read it. It is offered only to
-/// an address of this machine.
+/// The file in which a daemon of this machine keeps its token, if this user may read it. The token
+/// is offered only to an address of this machine.
 std::string usual_token_file(const std::string& url) {
   if (!url.starts_with("http://127.") && !url.starts_with("http://localhost")) return "";
   for (const std::string& folder : {own_runtime(), std::string("/run")}) {
@@ -408,8 +408,7 @@ int run_top(Arguments& arguments) {
   arguments.request.path = "/v1/overview";
   top::Screen screen;
   if (arguments.once || arguments.json) return print_once(arguments, screen);
-  const auto overview =
-      ask_for(arguments.request);  // what is wrong from the start is said, not shown
+  const auto overview = ask_for(arguments.request);  // a fault at the start is printed, not drawn
   if (!overview.ok()) return fail(overview.error());
   const auto interval = std::chrono::duration<double>(arguments.interval_s);
   const Status shown = top::run(
@@ -418,7 +417,7 @@ int run_top(Arguments& arguments) {
   return shown.ok() ? kDone : fail(shown.error());
 }
 
-/// Until interrupted. A daemon that restarts is waited for, once it was there.
+/// Runs until interrupted. A daemon that was there and restarts is waited for.
 int run_follow(const Arguments& arguments) {
   EventFollower follower(arguments.json);
   for (bool begun = false;; begun = true) {
@@ -476,7 +475,7 @@ int run_drain(Arguments& arguments) {
   return follow_drain(arguments, *std::move(document));
 }
 
-/// What a word that is no command was meant to be; "" where all words are.
+/// The command that an unknown word was meant to be; "": all words are known.
 std::string misspelt(const CLI::App& app, int argc, char** argv) {
   const CLI::App* at = &app;
   for (int i = 1; i < argc; ++i) {

@@ -7,7 +7,7 @@
 #include <mutex>
 
 #ifdef __SANITIZE_ADDRESS__
-/// Tasks the library's threads have not finished when the process ends are no leak of ours.
+/// Tasks that the library's threads have not finished when the process ends are no leak of ours.
 extern "C" __attribute__((visibility("default"))) const char* __lsan_default_suppressions() {
   return "leak:libcpprest.so\n";
 }

@@ -12,7 +12,7 @@ namespace kvd::ctl {
 /// Errors: Internal where they are not what this kvdctl knows.
 [[nodiscard]] Result<std::string> settings_table(std::string_view config, std::string_view origins);
 
-/// What was changed live, as lines for the configuration's file. Errors: likewise.
+/// The live changes as lines for the configuration's file. Errors: likewise.
 [[nodiscard]] Result<std::string> settings_lines(std::string_view config, std::string_view origins);
 
 /// Both documents as one, {"config": …, "origins": …, "live": …}. Errors: likewise.

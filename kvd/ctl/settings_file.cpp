@@ -61,7 +61,7 @@ class TomlLines {
     return {};
   }
 
-  /// With the last of its keys a table goes, too.
+  /// A table that loses its last key is removed, too.
   Status remove(const std::string& path) {
     const std::size_t dot = path.rfind('.');
     const std::string table = path.substr(0, dot), key = path.substr(dot + 1);

@@ -7,8 +7,8 @@
 
 namespace kvd::ctl {
 
-/// Puts what was changed live into `file`, the text of kvd.toml. A key replaces its line or joins
-/// its table; comments and the order of everything else stay. `config` and `origins` are what
+/// Puts the live changes into `file`, the text of kvd.toml. A key replaces its line or joins its
+/// table; comments and the order of everything else stay. `config` and `origins` are what
 /// /v1/config and /v1/config/origins answer.
 /// Errors: Internal where this kvdctl does not know these documents; Unsupported where the file
 /// sets a key within another line (`slo.default.tbt = …` or `slo = { … }`).

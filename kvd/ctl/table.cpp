@@ -13,7 +13,7 @@ bool is_numeric(const std::string& cell) {
          ((cell[0] >= '0' && cell[0] <= '9') || (cell[0] == '-' && cell.size() > 1));
 }
 
-/// One decimal where it says something: "1.5", "256".
+/// Shows one decimal where it matters: "1.5", "256".
 std::string short_number(double value) {
   char text[32];
   const bool whole = std::abs(value) >= 99.95 || std::abs(value - std::round(value)) < 0.05;

@@ -5,7 +5,7 @@
 
 namespace kvd::ctl {
 
-/// Text in columns: the first row is the head, numbers stand right, the rest left.
+/// Text in columns. The first row is the head; numbers are aligned right, the rest left.
 class Table {
  public:
   explicit Table(std::vector<std::string> head) { rows_.push_back(std::move(head)); }

@@ -56,7 +56,7 @@ std::string attainment(const Json& goal) {
   return cells::attainment(met, all - met, "") + " of " + plain(all);
 }
 
-/// What is true of the first device: of several, devices_view() tells of each.
+/// What the first device is like. devices_view() shows each of several.
 std::string of_one_device(const Json& document, const std::string& said) {
   return document.at("devices").size() < 2 ? said : std::string();
 }
@@ -67,7 +67,7 @@ std::string direction(const Json& document, const char* way) {
          of_one_device(document, ", link " + bytes(document.at("link_bytes_per_s").at(way)) + "/s");
 }
 
-/// Nothing where there is one: the pools and the lines below say it all then.
+/// Empty where there is one device, as the pools and the lines below say everything then.
 std::string devices_view(const Json& devices) {
   if (devices.size() < 2) return {};
   Table table({"DEVICE", "HBM", "FREE", "REGIONS", "H2D", "D2H", "BUDGET", "STEP"});
@@ -154,7 +154,7 @@ std::string requests_view(const Json& document) {
   return table.rows() > 0 ? table.render() : "no requests\n";
 }
 
-/// Which engines find each other's blocks: those with a row of the same words.
+/// Shows which engines find each other's blocks: the ones with equal rows.
 std::string open_caches(const Json& open) {
   if (open.empty()) return "";
   Table table({"ENGINE", "NAME", "DOMAIN", "BLOCK", "BLOCKS ARE OF"});
@@ -168,7 +168,7 @@ std::string open_caches(const Json& open) {
   return "\n" + table.render();
 }
 
-/// None where an older kvd answers, or nothing is on disk.
+/// Empty where an older kvd answers, or nothing is on disk.
 std::string disk_models_view(const Json& document) {
   Table table({"ON DISK", "STATE", "CACHED", "FILES", "ENGINES", "IDLE", "FOLDER"});
   for (const Json& m : document.value("disk_models", Json::array())) {

@@ -29,10 +29,10 @@ enum class View {
 
 /// A text in the status document, as "version" or "endpoints/attach"; "" when it is not there.
 [[nodiscard]] std::string text_in(std::string_view status_document, const std::string& path);
-/// How many engines of the document kvd sees no process of.
+/// How many engines of the document have a process that kvd does not see.
 [[nodiscard]] int unseen_in(std::string_view engines_document);
 
-/// The message of an answer that refuses, "path: message"; the text itself when it is not ours.
+/// The message of an answer that refuses, "path: message"; another server's text as it is.
 [[nodiscard]] std::string refusal_text(std::string_view document);
 
 }  // namespace kvd::ctl

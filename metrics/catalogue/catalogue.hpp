@@ -9,8 +9,8 @@ namespace kvd::metrics {
 
 enum class MetricType : std::uint8_t { kCounter, kGauge, kHistogram };
 
-/// A label and the values it can take. No values: open (an engine, a policy name), so nothing is
-/// known of its series before a sample comes.
+/// A label and the values that it can take. A label without values is open (an engine, a policy
+/// name), so its series are not known before a sample comes.
 struct Label {
   std::string_view name;
   std::span<const std::string_view> values;
@@ -27,7 +27,8 @@ struct Metric {
   std::array<Label, kMaxLabels> label_slots{};
   std::string_view help;
   std::string_view panel;  ///< row of the dashboard in which it has its panel
-  /// Upper bounds of a histogram's buckets, ascending; what is above them all has one more.
+  /// Upper bounds of a histogram's buckets, ascending. One more bucket is for values above them
+  /// all.
   std::span<const double> bounds{};
 
   [[nodiscard]] constexpr std::span<const Label> labels() const {

@@ -46,7 +46,7 @@ std::vector<Series> zeros(const Metric& metric) {
 
 bool by_labels(const Series& a, const Series& b) { return a.labels < b.labels; }
 
-/// Adds the zeros of which no sample speaks.
+/// Adds zeros for series without a sample.
 void merge(std::vector<Series>& series, std::vector<Series> defaults) {
   std::sort(series.begin(), series.end(), by_labels);
   const auto same = [](const Series& a, const Series& b) { return a.labels == b.labels; };

@@ -13,7 +13,7 @@ namespace kvd::metrics {
 struct Sample {
   std::string_view metric;              ///< a name of the catalogue; must outlive the sample
   std::vector<std::string> labels;      ///< values in the catalogue's order
-  double value = 0;                     ///< of a histogram: the sum of what was observed
+  double value = 0;                     ///< for a histogram: the sum of the observed values
   std::vector<std::uint64_t> counts{};  ///< of a histogram: by bucket, not cumulative
 };
 

@@ -1,5 +1,5 @@
 /// kvd-cache-engine ENDPOINT SEED: attaches to kvd and runs prompts until kvd ends, some of them
-/// again and again; every byte that is found is looked at. Exit 9: one was wrong.
+/// repeatedly. It checks every byte that is found. Exit 9: one was wrong.
 #include <cstdio>
 #include <cstdlib>
 #include <random>

@@ -117,7 +117,7 @@ class World {
     EXPECT_EQ(tell(engine, id, body.prompt_tokens.value), ErrorCode::kOk);
     return submitted;
   }
-  /// What the blocks hold that so many tokens of the request fill.
+  /// What the blocks hold that this many tokens of the request fill.
   ErrorCode tell(EngineId engine, std::uint64_t id, std::int64_t tokens) {
     EngineRequest& request = engines.at(engine).requests.at(id);
     const auto full = static_cast<std::uint32_t>(tokens / engines.at(engine).shape.block_tokens);
@@ -159,7 +159,7 @@ class World {
     step(id);
   }
 
-  /// The same for one rank of a group, or what it can do of it while it waits for the others.
+  /// The same for one rank of a group, as far as it can go while it waits for the others.
   void run_rank(Engine& engine, std::uint32_t index) {
     Rank& rank = engine.ranks.at(index);
     if (rank.asked) return take_answer(engine, rank);
@@ -170,7 +170,7 @@ class World {
     take_answer(engine, rank);
   }
 
-  /// Runs so many iterations of 10 ms, and ends every copy after each.
+  /// Runs this many iterations of 10 ms, and ends every copy after each.
   void iterate(EngineId id, int times = 1) {
     for (int i = 0; i < times; ++i) {
       pass(std::chrono::milliseconds(10));
@@ -245,8 +245,8 @@ class World {
         [&](const Event& event) { feed(event); }, count);
   }
 
-  /// Ends up to `count` copies, chosen by the seed: the directions are independent of each other,
-  /// what nobody waits for of what somebody does, and those of one engine of another's.
+  /// Ends up to `count` copies, chosen by the seed. Copies of different directions, urgencies and
+  /// engines end independently of each other.
   void finish_copies(std::size_t count = SIZE_MAX) {
     finish_streams();
     finish_renewals();
@@ -278,7 +278,8 @@ class World {
     }
   }
 
-  /// What is being written down for the next daemon stands there, unless it was forgotten.
+  /// Checks that rows which are being written down for the next daemon are in their slots, unless
+  /// they were forgotten.
   void finish_kept() {
     for (const KeepRows& order : std::exchange(kept, {})) {
       for (const KeptBlocks& blocks : order.rows) {
@@ -293,7 +294,7 @@ class World {
       feed(RowsKept{order.ticket});
     }
   }
-  /// Takes over what the other one has written down, as if that had been killed.
+  /// Takes over what the other world has written down, as if that one had been killed.
   void adopt(const World& before) {
     AdoptRows left;
     for (const auto& [first, blocks] : before.written_down) {
@@ -351,7 +352,7 @@ class World {
     engines.erase(id);
   }
 
-  /// Until no event has left work to the next ones.
+  /// Feeds events until none leaves work for the next.
   void catch_up() {
     while (controller->is_behind()) feed(Tick{});
   }
@@ -384,7 +385,7 @@ class World {
   std::vector<KeepRows> kept;                         ///< asked for
   std::set<std::pair<Tier, SlotId>> reading;          ///< for that
   std::map<std::pair<Tier, SlotId>, Ticket> keeping;  ///< of these, not forgotten since
-  /// What slots are said to hold: nobody writes there.
+  /// Slots whose content is written down, so nobody writes there.
   std::map<std::pair<Tier, SlotId>, KeptBlocks> written_down;
   std::vector<std::uint32_t> device_slabs;  ///< of HBM, by device
   std::map<SlotId, Content> hbm, dram;
@@ -428,7 +429,7 @@ class World {
     }
   };
 
-  // What has no HBM in it is in the queues of the first device.
+  // Copies without HBM are in the queues of the first device.
   [[nodiscard]] DeviceId device_of(const PendingCopy& copy) const {
     if (!copy.slots.pairs.empty()) return device_of(copy.slots.pairs[0].hbm.slab());
     const Scrub& scrub = copy.scrubbing;
@@ -446,7 +447,7 @@ class World {
     Engine& engine = engines.at(table.engine);
     engine.next_table = table.rows;
     engine.tables[table.version] = table.rows;
-    // The daemon has room for so many (shm::kTableBuffers): no rank may read an older one.
+    // The daemon has room for this many (shm::kTableBuffers): no rank may read an older table.
     if (engine.tables.size() > 3) engine.tables.erase(engine.tables.begin());
   }
 
@@ -461,7 +462,7 @@ class World {
     });
     rank.asked = ReplyTo(++last_reply_to);
     feed(Command{engine.id, *rank.asked, now + std::chrono::hours(1), body, index});
-    // What the first rank reports as finished, the others have run to its end, too.
+    // The other ranks, too, have finished what the first rank reports as finished.
     for (const StepReport& report : body.reports) {
       if (report.finished) engine.requests.erase(report.request.value);
     }
@@ -598,7 +599,8 @@ class World {
                    policy->decide(problem.snapshot, problem.config, NoClock())});
   }
 
-  /// What the rank needs before it touches its group; and, by chance, what may come already.
+  /// Ends the copies that the rank needs before it touches its group and, by chance, some that may
+  /// come already.
   void fetch(EngineId engine, std::uint32_t rank, const StepReply& reply, std::uint32_t group,
              std::uint64_t progress) {
     const auto stages = [&](const RunEntry& entry) { return entry.streamed; };
@@ -727,8 +729,8 @@ class World {
 
   void check(const Engine& engine, RequestId id, const TableRow& row, std::uint32_t group,
              std::int64_t present) {
-    // Nobody sees the answer of a request that has ended meanwhile: what others may find of it is
-    // theirs by now.
+    // Nobody sees the answer of a request that has ended meanwhile. Blocks of it that others may
+    // find are theirs by now.
     const bool ended = !engine.requests.contains(id.value) && texts.contains({engine.id, id});
     for (std::uint32_t block = 0; block < row.blocks; ++block) {
       const std::int64_t tokens = in_block(engine.shape, block, present);

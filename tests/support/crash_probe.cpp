@@ -77,7 +77,7 @@ Victim victim_in(const Json& document, long pid) {
   return victim;
 }
 
-/// When kvd last told of one of the engines, in ms of its clock; 0: it has not of each.
+/// When kvd last told of one of the engines, in ms of its clock; 0: it has not told of all of them.
 double told(const Json& document, const Victim& victim, const char* what) {
   std::set<std::uint64_t> of;
   double last = 0;

@@ -36,7 +36,7 @@ std::string text_of(const std::string& file) {
 
 }  // namespace
 
-// KVDTEST_BIN_DIR in the environment: where the programs were moved to.
+// KVDTEST_BIN_DIR in the environment says where the programs were moved to.
 std::string built_program(const std::string& name) {
   const char* moved = std::getenv("KVDTEST_BIN_DIR");
   return std::string(moved != nullptr ? moved : KVD_BIN_DIR) + "/" + name;

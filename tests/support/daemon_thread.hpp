@@ -13,7 +13,7 @@
 
 namespace kvd::test {
 
-/// Real time plus what the test adds, so that nobody waits for a deadline of seconds.
+/// Real time plus what the test adds, so that no test waits for a deadline of seconds.
 class ShiftedClock final : public Clock {
  public:
   [[nodiscard]] TimePoint now() const override { return steady_.now() + Nanoseconds(shift_); }
@@ -58,8 +58,8 @@ class DaemonThread {
 /// The engine of that name; none: not there.
 [[nodiscard]] std::optional<core::EngineStatus> engine_named(const core::ControllerStatus& status,
                                                              const std::string& name);
-/// Whether nothing is allocated, quarantined or being zeroed in either tier.
-/// Cached blocks, which make way for anybody, aside.
+/// Whether nothing is allocated, quarantined or being zeroed in either tier, apart from cached
+/// blocks, which make way for anybody.
 [[nodiscard]] bool all_free(const core::ControllerStatus& status);
 
 }  // namespace kvd::test

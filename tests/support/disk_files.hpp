@@ -27,8 +27,8 @@ inline Digest plain_disk_name(const std::string& domain, const Fingerprint& fing
   return name;
 }
 
-/// What a disk does, its blocks kept as `Content` of each layer group. Nothing ends by itself.
-/// `Memory` is what has the content of DRAM's slots: by [], as a map of them.
+/// Plays a disk that keeps blocks as the `Content` of each layer group. Nothing ends by itself.
+/// `Memory` gives the content of a DRAM slot by [], like a map.
 template <class Content, class Memory = std::map<SlotId, Content>>
 class DiskFiles {
  public:
@@ -39,8 +39,8 @@ class DiskFiles {
   std::uint32_t fail_writes = 0;
   std::size_t wrong = 0;  ///< reads of a slot that holds something else: the directory is wrong
 
-  /// Slots that files grow and give way by, and how many such parts there are for all classes; 0:
-  /// they have the size that they are made with.
+  /// By how many slots files grow and shrink, and how many such parts all classes have together; 0:
+  /// files keep their first size.
   std::uint32_t grain = 0, grains = 0;
 
   void open(const core::OpenDisk& order) { opening_.push_back(order); }
@@ -50,7 +50,8 @@ class DiskFiles {
   void read(const core::ReadDisk& order) { reads_.push_back(order); }
   [[nodiscard]] std::size_t under_way() const { return writes_.size() + reads_.size(); }
 
-  /// Events of all that was ordered, or of what `chance` picks: it is asked a number below another.
+  /// The events of all orders, or of those that `chance` picks. It is asked for a number below its
+  /// argument.
   template <class Random, class Feed>
   void finish(Memory& dram, Random random, Feed feed, std::size_t most = SIZE_MAX) {
     for (const core::DiskId disk : std::exchange(closing_, {})) {

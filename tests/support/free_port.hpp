@@ -27,7 +27,7 @@ namespace kvd::test {
   return ::bind(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) == 0;
 }
 
-/// A name of the kernel's, free again when its holder ends; invalid: another process has it.
+/// An abstract socket name, free again when its holder ends; invalid: another process has it.
 /// tests/support/python/kvd_process.py claims ports by the same names.
 [[nodiscard]] inline UniqueFd claimed_port(std::uint16_t port) {
   UniqueFd socket(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
@@ -42,7 +42,7 @@ namespace kvd::test {
 
 /// A loopback port that no other test gets until this process ends. A port that was only free when
 /// it was looked at may have another test's daemon behind it by the time it is used, and that one
-/// answers too. Below those that the kernel gives to connections. Any thread.
+/// answers too. It lies below the ports that the kernel gives to connections. Any thread may call.
 [[nodiscard]] inline std::uint16_t free_port() {
   constexpr int kFirst = 20000;
   constexpr int kCount = 12000;

@@ -47,11 +47,11 @@ class MemoryGroup {
     if (!folder_.empty()) (void)poll_until(removed);  // what was killed ends by and by
   }
 
-  /// What starts a program in the group, before the program.
+  /// The command that starts a program in the group; it goes before the program.
   [[nodiscard]] std::vector<std::string> enter() const {
     return {"/bin/sh", "-c", "echo $$ >" + folder_ + "/cgroup.procs && exec \"$@\"", "sh"};
   }
-  /// Processes that were killed since it would have gone beyond its limit.
+  /// How many processes were killed because the group reached its limit.
   [[nodiscard]] std::uint64_t kills() const {
     for (const char* file : {"/memory.oom_control", "/memory.events"}) {
       std::ifstream stream(folder_ + file);

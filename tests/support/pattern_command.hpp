@@ -44,7 +44,7 @@ namespace kvd::test {
       more);
 }
 
-/// What it says at its end; null: it said nothing.
+/// The summary at its end; null: there is none.
 [[nodiscard]] inline nlohmann::json summary_of(ChildProcess& pattern) {
   const auto line = pattern.wait_for_line("{");
   return line ? nlohmann::json::parse(*line) : nlohmann::json();

@@ -77,7 +77,7 @@ Status RawEngine::call(const wire::CommandBody& body,
   if (edit) edit(command.header);
   KVD_TRY(wire::encode_command(command, frame_));
   Status status = call_bytes(frame_.bytes(), command.header.sequence);
-  // What was refused before its number counted leaves the number due.
+  // A command that is refused before its number counts leaves that number due.
   const bool counted = command.header.sequence == sequence_ + 1 &&
                        status.code() != ErrorCode::kPermissionDenied &&
                        status.code() != ErrorCode::kStaleSession;

@@ -31,26 +31,26 @@ class StoreNode {
     std::function<void(std::span<std::byte> to, const std::byte* from)> read;
   };
 
-  /// Beside `settings`: nothing but the cache decides, and what is found is always loaded.
+  /// Set beside `settings`, so that the cache alone decides and found blocks are always loaded.
   explicit StoreNode(test::KvdSettings settings, Gpu gpu = {});
   /// An engine alone, on the kvd that listens there.
   explicit StoreNode(const std::string& endpoint, Gpu gpu = {}) : gpu_(std::move(gpu)) {
     attach(endpoint);
   }
 
-  /// The program's end where a byte is wrong; else it ends with 1.
+  /// The exit status where a byte is wrong; otherwise it is 1.
   static constexpr int kWrongByte = 9;
 
   /// Computes what is not found of the prompt with this number. Returns the tokens that were found.
   std::uint64_t run(std::uint32_t prompt, std::uint64_t tokens);
   void kill();
-  /// Its kvd runs under kvd-holder: killed, or told to make way for another program. Until the next
-  /// one is there, that engines may attach to soon.
+  /// Its kvd runs under kvd-holder. Kills it, or tells it to make way for another program, and
+  /// waits for the next one.
   enum class End : std::uint8_t { kKilled, kUpgraded };
   void replace_held(End end = End::kKilled);
-  /// Another kvd on the same folder, that engines may attach to soon.
+  /// Starts another kvd on the same folder, to which engines may attach soon.
   void start();
-  /// The client attaches by itself; requests of before are no more.
+  /// The client attaches again by itself. Its earlier requests are gone.
   void attach_again();
 
   [[nodiscard]] const test::KvdProcess& daemon() const { return *daemon_; }

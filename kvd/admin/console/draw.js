@@ -1,4 +1,4 @@
-// What all pictures share: numbers as text, colours by name, canvases as sharp as the screen.
+// Shared by all pictures: numbers as text, colours by name, canvases as sharp as the screen.
 
 export function bytesText(bytes) {
   const units = ["B", "KiB", "MiB", "GiB", "TiB"];
@@ -32,7 +32,7 @@ export function colour(name) {
   if (!colours.has(name)) colours.set(name, getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim());
   return colours.get(name);
 }
-/** Engines have no end of colours: neighbours in number are far apart in hue. */
+/** Any number of engines has colours: engines with neighbouring numbers are far apart in hue. */
 export function engineColour(id) {
   const light = matchMedia("(prefers-color-scheme: dark)").matches ? 0.72 : 0.6;
   return `oklch(${light} 0.13 ${(id * 137.508 + 230) % 360})`;

@@ -1,6 +1,7 @@
-// What kvd says, once a second: server-sent events read through fetch, as an EventSource cannot send
-// the token. Where as many streams are open as may be, or nobody looks at the page, the same document is
-// asked for again and again instead: a browser keeps six connections to a server, and every page wants one.
+// Reads what kvd says once a second: server-sent events through fetch, as an EventSource cannot
+// send the token. Where no further stream may be opened, or nobody looks at the page, it asks for
+// the same document again and again instead: a browser keeps six connections to a server, and every
+// page wants one.
 
 const PERIOD_MS = 1000;
 const KEPT = 300; // samples of the counters: five minutes
@@ -44,7 +45,7 @@ async function readStream(stream, seen) {
 
 const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
-/** Until the stream ends, or nobody looks at the page any more. */
+/** Reads until the stream ends or nobody looks at the page any more. */
 async function stream(on) {
   const headers = { Accept: "text/event-stream" };
   if (token.text) headers.Authorization = `Bearer ${token.text}`;
@@ -83,7 +84,7 @@ export async function follow(on, wake) {
   }
 }
 
-/** Counters over time, and what they make a second. */
+/** Counters over time, and their rates. */
 export class History {
   samples = [];
   boot = "";
@@ -106,7 +107,7 @@ export class History {
     return end[key] - this.samples[first][key];
   }
 
-  /** A second, by each sample and the one before. */
+  /** The rate between each sample and the one before. */
   rate(key) {
     return this.samples.slice(1).map((s, i) => {
       const before = this.samples[i];

@@ -1,4 +1,5 @@
-// Requests on a time line: what each did in the last minute, and how late or how far ahead it is.
+// Draws requests on a time line: what each did in the last minute, and how late or how far ahead it
+// is.
 import { begin, bytesText, colour, engineColour, hideTip, secondsText, showTip } from "./draw.js";
 import { fillDetails } from "./tables.js";
 

@@ -1,5 +1,5 @@
-// Policies and latency goals: what is changed is shown before it is sent, and is sent only onto the
-// version that was read.
+// Edits policies and latency goals. A change is shown before it is sent, and kvd takes it only for
+// the version that was read.
 import { ask, Refused, token } from "./feed.js";
 import { make } from "./draw.js";
 import { fillTable } from "./tables.js";

@@ -1,4 +1,4 @@
-// A tier as a map: each square is a slab, its small squares are slots.
+// Draws a tier as a map: each square is a slab, its small squares are slots.
 import { begin, bytesText, colour, engineColour, hideTip, legend, make, percentText, showTip } from "./draw.js";
 import { fillDetails, makeDetails } from "./tables.js";
 

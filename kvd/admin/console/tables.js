@@ -1,4 +1,4 @@
-// Tables that are filled again and again: cells keep their place, so that a reader does not lose it.
+// Tables that are refilled often: cells keep their place, so that a reader does not lose it.
 import { make } from "./draw.js";
 
 /** `columns`: titles; "#" before one: numbers stand right; "~": wraps. Cells are text. */

@@ -30,13 +30,13 @@ class Channel {
   /// `stop`: a descriptor; once it is readable nothing is waited for any more. -1: none.
   explicit Channel(UniqueFd socket, int stop = -1) : socket_(std::move(socket)), stop_(stop) {}
 
-  /// The two ends, over which no descriptors go where the kernel can refuse them: to close one that
-  /// a stranger made may take its time. Errors: Unavailable when out of descriptors.
+  /// Makes the two ends. Where the kernel can refuse descriptors none go over them, as closing a
+  /// stranger's descriptor may take long. Errors: Unavailable when out of descriptors.
   static Result<std::pair<UniqueFd, UniqueFd>> pair();
 
   [[nodiscard]] int fd() const { return socket_.get(); }
   [[nodiscard]] Status send(Type type, std::span<const std::byte> body, Nanoseconds timeout);
-  /// `most`: bytes of a body that is taken.
+  /// `most`: the longest body that is taken, in bytes.
   [[nodiscard]] Result<Message> receive(Bytes most, Nanoseconds timeout);
 
  private:

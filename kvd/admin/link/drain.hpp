@@ -11,7 +11,7 @@
 
 namespace kvd::admin::link {
 
-/// Tells versions of who is out of service apart, and until when; not what they have left.
+/// A tag that changes with who is out of service and until when, but not with what they have left.
 [[nodiscard]] std::uint64_t tag_of_drain(const core::ControllerStatus& status);
 
 /// What the Controller is to be told. Pure.

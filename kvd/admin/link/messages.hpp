@@ -103,7 +103,7 @@ struct Assignment {
 static_assert(sizeof(Assignment) == 152);
 constexpr std::int64_t kAutomatic = INT64_MIN;
 
-/// What may be assigned to a class of the SLOs.
+/// What can be assigned to an SLO class.
 enum class SloKey : std::uint32_t {
   kTtft = 1000,
   kTbt,
@@ -113,7 +113,7 @@ enum class SloKey : std::uint32_t {
   kRemove,  ///< nothing where it is not there
 };
 
-/// What may be assigned to a domain, in bytes; a maximum of kAutomatic: there is none.
+/// What can be assigned to a domain, in bytes. A maximum of kAutomatic means that there is none.
 enum class QuotaKey : std::uint32_t {
   kHbmGuarantee = 2000,
   kHbmMaximum,
@@ -121,8 +121,8 @@ enum class QuotaKey : std::uint32_t {
   kDramMaximum,
 };
 
-/// What may be done to an engine, or to the node; kDrain with nanoseconds until what is left ends,
-/// kAutomatic: it runs to its end.
+/// What can be done to an engine or to the node. kDrain has the nanoseconds after which the
+/// remaining requests end; kAutomatic: they run to their end.
 enum class DrainKey : std::uint32_t { kDrain = 3000, kCancel };
 
 constexpr std::size_t kMostAssignments = 256;

@@ -11,13 +11,13 @@
 
 namespace kvd::admin {
 
-/// What a [[domain]] of the configuration may have of each tier; of HBM on each device.
+/// What a [[domain]] of the configuration may have of each tier, and of HBM on each device.
 struct DomainQuota {
   std::string name;
   bool per_user = false;  ///< of each user or group that it takes; such have no guarantee
   pool::Quota hbm;
   pool::Quota dram;
-  /// What it has beyond that by now, all its users and devices together; it comes back.
+  /// What it has beyond that now, all its users and devices together. It gives that back.
   Bytes hbm_over;
   Bytes dram_over;
 };

@@ -8,8 +8,8 @@
 namespace kvd::admin::link {
 namespace {
 
-/// Goes through values in one order, to write them down or to read them back. What is trivially
-/// copyable goes as its bytes: both ends are of one build.
+/// Goes through values in one order, to write them down or to read them back. Trivially copyable
+/// values go as their bytes, because both ends come from one build.
 class Writer {
  public:
   explicit Writer(ByteVector& out) : out_(out) {}
@@ -36,7 +36,8 @@ class Reader {
     if (!value.empty()) std::memcpy(value.data(), in_.data(), value.size());
     in_ = in_.subspan(value.size());
   }
-  /// An element takes a byte at least, so no length makes more than the message is long.
+  /// An element takes one byte at least, so no length can ask for more elements than the message
+  /// has bytes.
   template <class Container>
   void resize(Container& container) {
     const auto size = take<std::uint64_t>(in_);
@@ -88,7 +89,7 @@ requires(!std::is_trivially_copyable_v<T>) void visit(A& a, std::array<T, N>& va
   for (T& value : values) visit(a, value);
 }
 
-/// Never as its bytes: those of an empty one are whatever was there, and tags are made of them.
+/// Never copied as bytes: an empty optional has undefined bytes, and tags are made from them.
 template <class A, class T>
 void visit(A& a, std::optional<T>& value) {
   std::uint8_t there = value ? 1 : 0;  // bytes that came may be no bool
@@ -130,7 +131,7 @@ void visit(A& a, Happening& h) {
   all(a, h.sequence, h.at, h.level, h.engine, h.text);
 }
 
-/// A name of the catalogue lives as long as the program, in both of them.
+/// A name of the catalogue lives as long as the program, in both processes.
 template <class A>
 void visit(A& a, metrics::Sample& sample) {
   std::string name(sample.metric);

@@ -45,11 +45,11 @@ struct DaemonInfo {
 struct ConfigOrigin {
   std::string key;
   std::string origin;  ///< "default", "FILE:LINE", a variable, "command line" or "live"
-  /// Where it is "live": the value that the next start has; "" : there is no such key then.
+  /// Where it is "live", the value after the next start; "": the key does not exist then.
   std::optional<std::string> configured = std::nullopt;
 };
 
-/// All that REST and the metrics show, at one instant. No token, prompt or KV byte.
+/// All that REST and the metrics show, at one instant. It has no token, prompt or KV byte.
 struct Snapshot {
   TimePoint now{0};
   ReadPolicy read = ReadPolicy::kAuto;
@@ -70,7 +70,7 @@ constexpr Bytes kMostSnapshot = 128 * kMiB;
 
 /// Appends the snapshot's bytes; distributions of the counters stay behind, as samples have them.
 void encode(Snapshot& snapshot, ByteVector& out);
-/// Errors: InvalidArgument for bytes that are none of a snapshot of this build.
+/// Errors: InvalidArgument for bytes that are no snapshot of this build.
 [[nodiscard]] Result<Snapshot> decode_snapshot(std::span<const std::byte> bytes);
 
 void encode(core::Tuning& tuning, ByteVector& out);

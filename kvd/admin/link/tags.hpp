@@ -27,7 +27,7 @@ class TagSum {
   std::uint64_t hash_ = 0xcbf29ce484222325ull;
 };
 
-/// StaleSession when the change is made for other versions only.
+/// StaleSession where the change is meant for other versions only.
 [[nodiscard]] Status check_tags(const Change& change, std::uint64_t tag);
 
 }  // namespace kvd::admin::link

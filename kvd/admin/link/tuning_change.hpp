@@ -24,7 +24,7 @@ struct TuningKey {
 /// In the order of the document.
 [[nodiscard]] std::span<const TuningKey> tuning_keys();
 
-/// Tells the versions of a part apart: the same values have the same tag, whoever set them.
+/// The tag of a part's version: the same values have the same tag, whoever set them.
 [[nodiscard]] std::uint64_t tag_of(const core::Tuning& tuning, Part part);
 
 /// The tuning after a change of it. Pure, so that the control thread makes changes one after the

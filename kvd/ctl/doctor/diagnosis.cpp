@@ -94,7 +94,7 @@ Finding check_attach(const Facts& facts) {
   return {};
 }
 
-/// Only said where something is wrong: engines that find one kvd while kvdctl asks another.
+/// Says something only where engines find one kvd while kvdctl asks another.
 void check_kvd(const Facts& facts, std::vector<Finding>& findings) {
   const AdminFacts& admin = facts.admin;
   const bool two = facts.attach.state == SocketState::kAnswers && !admin.attach.empty() &&
@@ -116,7 +116,7 @@ void check_kvd(const Facts& facts, std::vector<Finding>& findings) {
   }
 }
 
-/// Only said where it differs from the attach socket.
+/// Says something only where it differs from the attach socket.
 void check_command(const Facts& facts, std::vector<Finding>& findings) {
   const bool attach = facts.attach.state == SocketState::kAnswers;
   const bool command = facts.command.state == SocketState::kAnswers;

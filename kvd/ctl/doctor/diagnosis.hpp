@@ -21,11 +21,11 @@ struct Finding {
   std::string remedy;  ///< "" with kOk
 };
 
-/// One finding or more of each check, in the order of kvd's start. Pure.
+/// One finding or more for each check, in the order of kvd's start. Pure.
 /// Source: what kvd refuses to start with, or logs: unix_socket.cpp, admin_token.cpp, slabs.cpp.
 [[nodiscard]] std::vector<Finding> diagnose(const Facts& facts);
 
-/// Whether none of them is a fault.
+/// Whether no finding is a fault.
 [[nodiscard]] bool is_healthy(const std::vector<Finding>& findings);
 
 /// One line a finding, its remedy in the next one.

@@ -9,7 +9,7 @@
 
 namespace kvd::ctl::doctor {
 
-/// What stands where a socket should be.
+/// What is in the place of a socket.
 enum class SocketState : std::uint8_t {
   kMissing,
   kAnswers,   ///< a process listens

@@ -83,7 +83,7 @@ void read_limit(const std::string& line, ProcessFacts& facts) {
   }
 }
 
-/// From a line of /proc/PID/stat, whose second field may hold anything in its brackets.
+/// Read from a line of /proc/PID/stat, whose second field may hold anything in its brackets.
 std::optional<bool> realtime(const std::string& stat) {
   constexpr int kPolicy = 41;  // of proc_pid_stat(5), counted from 1
   const std::size_t end = stat.rfind(')');

@@ -56,7 +56,7 @@ std::string goal_text(const Json& goal) {
                            "none yet");
 }
 
-/// Goals met by all classes of an engine. An older kvd tells of none.
+/// The share of goals that all classes of an engine met. An older kvd does not tell it.
 std::string goal_of_classes(const Json& engine, const char* goal) {
   double met = 0, missed = 0;
   for (const Json& one : engine.value("classes", Json::array())) {
@@ -82,7 +82,7 @@ std::vector<std::string> lines_of(const std::string& text) {
 
 using Row = std::pair<double, std::vector<std::string>>;
 
-/// In order of what they are sorted by, the largest first; equal ones stay as they are.
+/// Sorts rows, the largest first; equal ones keep their order.
 std::vector<std::string> in_order(std::vector<Row> rows, std::vector<std::string> titles) {
   std::stable_sort(rows.begin(), rows.end(),
                    [](const Row& a, const Row& b) { return a.first > b.first; });
@@ -101,7 +101,7 @@ struct Screen::Overviews {
   [[nodiscard]] double span() const {
     return before.is_null() ? 0 : now.at("now_s").get<double>() - before.at("now_s").get<double>();
   }
-  /// A second; "-" where there is no overview to compare with.
+  /// The rate a second; "-" where there is no overview to compare with.
   [[nodiscard]] std::string rate(const std::function<double(const Json&)>& count,
                                  const std::function<std::string(double)>& as_text) const {
     if (span() <= 0) return "-";

@@ -13,10 +13,10 @@ namespace kvd::ctl::top {
 
 /// Which of the two lists is below the head.
 enum class List : std::uint8_t { kEngines, kRequests };
-/// By what rows are ordered, the largest first; kNumber: as they are numbered.
+/// What rows are ordered by, the largest first; kNumber: by their numbers.
 enum class Order : std::uint8_t { kNumber, kMemory, kRate, kLag };
 
-/// What `kvdctl top` shows of the overviews it was given, as lines of text: knows no terminal.
+/// Turns overviews into the lines of text that `kvdctl top` shows. Knows no terminal.
 /// Source: kvd design; the figures are those of the web console.
 /// Owner:  one thread.
 class Screen {
@@ -26,8 +26,8 @@ class Screen {
   Screen(const Screen&) = delete;
   Screen& operator=(const Screen&) = delete;
 
-  /// The next overview document; what is counted a second is by this one and the one before.
-  /// Errors: Internal when it is not the JSON that this knows; what was shown stays.
+  /// Takes the next overview document. Rates are between this one and the one before. Errors:
+  /// Internal when it is not the JSON that this knows; the screen stays as it was.
   Status take(std::string_view overview);
 
   /// From the next rows() on.

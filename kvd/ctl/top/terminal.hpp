@@ -10,7 +10,7 @@
 namespace kvd::ctl::top {
 
 /// Shows the screen in the whole terminal until the user ends it: takes the next overview each
-/// `interval`, and answers keys at once. A daemon that does not answer is said in the last line.
+/// `interval`, and answers keys at once. The last line says when the daemon does not answer.
 /// Owner:  one thread.
 /// Errors: Unsupported when standard output is no terminal, or of a kind that nobody knows.
 Status run(Screen& screen, const std::function<Result<std::string>()>& ask, Nanoseconds interval);

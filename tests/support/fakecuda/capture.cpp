@@ -1,4 +1,4 @@
-// Stream capture: the entry points, and who may do what meanwhile.
+// Stream capture: the entry points, and what is forbidden to whom meanwhile.
 #include "tests/support/fakecuda/capture.hpp"
 
 #include <algorithm>

@@ -8,7 +8,7 @@
 
 #include "tests/support/fakecuda/stream.hpp"
 
-/// What a capture has become; its nodes are counted, not kept: nothing here launches a graph.
+/// The result of a capture. Its nodes are counted and not kept, as nothing here launches a graph.
 struct CUgraph_st {
   std::size_t nodes = 0;
 };
@@ -17,9 +17,9 @@ namespace fakecuda {
 
 /// Streams whose work goes into a graph instead of being done, and what no thread may do meanwhile.
 /// Source: cuda.h on cuStreamBeginCapture and cuThreadExchangeStreamCaptureMode; that
-/// cuCtxSynchronize ends a capture whatever its mode and thread: measured, rocm-systems#4508 and
-/// NVIDIA's answer in TensorRT#2888. Whoever is refused has ended the captures in question.
-/// Not thread-safe: driver().mutex.
+///         cuCtxSynchronize ends a capture whatever its mode and thread: measured,
+///         rocm-systems#4508 and NVIDIA's answer in TensorRT#2888. A refused call has ended the
+///         captures in question. Not thread-safe: driver().mutex.
 class Captures {
  public:
   CUresult begin(const std::shared_ptr<CUstream_st>& stream, CUstreamCaptureMode mode);
@@ -27,7 +27,7 @@ class Captures {
   CUresult end(const CUstream_st* stream, std::unique_ptr<CUgraph_st>& graph);
   CUstreamCaptureStatus status(const CUstream_st* stream) const;
 
-  /// Takes a piece of work in, if the stream is being captured.
+  /// Takes a piece of work into the graph if the stream is being captured.
   bool take(const CUstream_st* stream);
   /// 901 where the stream's capture has been ended by an error.
   CUresult check(const CUstream_st* stream) const;
@@ -58,7 +58,7 @@ class Captures {
   Map captures_;
 };
 
-/// Whether cuda.h calls it potentially unsafe while somebody captures, or says nothing of it.
+/// Whether cuda.h calls the function potentially unsafe during captures, or says nothing about it.
 bool is_unsafe_in_capture(const std::string& entry);
 /// The calling thread's mode.
 CUstreamCaptureMode& thread_capture_mode();

@@ -139,7 +139,7 @@ bool Occupancy::watch(int fd, ino_t inode, int device, std::size_t size) {
   return true;
 }
 
-// One that is closed meanwhile is not there any more.
+// A descriptor that is closed meanwhile is not there any more.
 void Occupancy::find_descriptors() {
   for (const int fd : descriptors()) {
     Trailer trailer{};

@@ -45,8 +45,8 @@ class Physical {
   CUmemAllocationProp prop_{};
 };
 
-/// How much device memory is taken, among what this process created, imported or has a descriptor
-/// of, until it is gone in every process. Not thread-safe.
+/// How much device memory is taken. It counts all that this process created, imported or has a
+/// descriptor of, until it is gone in every process. Not thread-safe.
 class Occupancy {
  public:
   ~Occupancy();
@@ -55,7 +55,7 @@ class Occupancy {
 
  private:
   bool watch(int fd, ino_t inode, int device, std::size_t size);
-  /// Finds what others have made and handed to this process.
+  /// Finds memory that other processes have made and handed to this one.
   void find_descriptors();
 
   struct Watched {

@@ -28,7 +28,7 @@ CUstream_st::CUstream_st(CUcontext owner, unsigned stream_flags, std::uint64_t s
                          unsigned hardware_queue)
     : context(owner), flags(stream_flags), queue(hardware_queue), random(seed) {}
 
-// The program's signals are not for a thread that stands for hardware.
+// A thread that stands for hardware takes none of the program's signals.
 void CUstream_st::start() {
   sigset_t all, before;
   sigfillset(&all);

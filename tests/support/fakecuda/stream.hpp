@@ -54,7 +54,7 @@ struct CUstream_st : std::enable_shared_from_this<CUstream_st> {
   /// Starts the thread; it ends by itself after close() or abandon().
   void start();
   std::uint64_t submit(fakecuda::Operation operation);
-  /// Waits while as much is queued as a stream holds: who launches more is held up.
+  /// Waits while the stream is full, so a program that launches more is held up.
   void wait_for_room() const;
   /// Runs what is queued, then ends.
   void close();

@@ -10,7 +10,7 @@ using fakecuda::Physical;
 
 namespace {
 
-// With driver().mutex. The context of this process alone; of others nothing is known.
+// With driver().mutex. Knows the context of this process alone.
 std::size_t used_bytes(int device) {
   fakecuda::Driver& d = driver();
   const bool has_context = d.contexts[static_cast<std::size_t>(device)]->retained > 0;

@@ -120,7 +120,7 @@ class Chromium:
         return str(self.run(f"document.querySelector({json.dumps(selector)})?.innerText ?? ''"))
 
     def comes_true(self, expression: str, patience: float = PATIENCE_S) -> bool:
-        """Asked again and again; a page that is not there yet, or lacks what is asked of, is no error."""
+        """Asks repeatedly. A page that is not there yet, or lacks the element, is no error."""
 
         def holds() -> bool:
             try:

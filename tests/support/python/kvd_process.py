@@ -167,7 +167,7 @@ class KvdProcess:
         return sum(engine["region_bytes"] for engine in self.engines() if engine["pid"] == pid)
 
     def comes_to_serve(self, pid: int, count: int) -> bool:
-        """Looked at until it is so: what the daemon shows is up to a tenth of a second old."""
+        """Looks until it is so, as what the daemon shows is up to a tenth of a second old."""
         return poll_until(lambda: self.bytes_served_to(pid) == count)
 
     def all_returned(self) -> bool:
