@@ -36,7 +36,7 @@ fail() { printf 'demo: %s\n' "$*" >&2; exit 1; }
 
 # --- children: every process we start is in $children and ends with us ---------------------------
 children=""
-start() { # start LOG COMMAND…: in the background; its pid in $started
+start() { # start LOG COMMAND…: starts it in the background and leaves its pid in $started
   log=$1
   shift
   "$@" >"$log" 2>&1 &

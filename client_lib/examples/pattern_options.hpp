@@ -19,7 +19,7 @@ struct PatternOptions {
   kvd_client::Group group;  ///< it is a rank of a tensor-parallel group
   std::uint32_t device = 0;
   std::uint64_t seed = 1;
-  std::chrono::milliseconds step{0};      ///< an iteration takes at least so long
+  std::chrono::milliseconds step{0};      ///< the least time that an iteration takes
   std::chrono::seconds deadline{60};      ///< for the whole run
   std::chrono::milliseconds ttft_slo{0};  ///< 0: the domain's default
   std::chrono::milliseconds tbt_slo{0};

@@ -157,7 +157,7 @@ Program program_of(Calls calls) {
     give(program, SECCOMP_RET_ALLOW);
   };
   for (const int call : kAlways) allow(call);
-  allow_where(program, SYS_sendto, 4, 0, true);  // to the peer, not to an address
+  allow_where(program, SYS_sendto, 4, 0, true);  // sent to the peer, not to an address
   // Not F_SETOWN, which has the kernel signal another process.
   for (const int command : {F_GETFD, F_SETFD, F_GETFL, F_SETFL}) {
     allow_where(program, SYS_fcntl, 1, static_cast<std::uint32_t>(command));

@@ -62,8 +62,8 @@ class ControlLoop {
   /// Frees all of the prefix cache that no request runs on. Ends once the disk, if there is one,
   /// has it written down.
   [[nodiscard]] std::shared_future<Status> clear_cache();
-  /// Each difference is told. The whole tuning after a change of it, of the quotas or of who is in
-  /// service. Errors: those of admin::link::changed() and drains_of().
+  /// Tells each difference. Returns the whole tuning after a change of it, of the quotas, or of
+  /// what is in service. Errors: those of admin::link::changed() and drains_of().
   [[nodiscard]] Result<core::Tuning> change(
       const admin::link::Change& change, const std::vector<admin::link::Assignment>& assignments);
   /// Takes new SLOs, quotas and log level, and nothing else.

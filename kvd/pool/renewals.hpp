@@ -16,7 +16,7 @@ namespace kvd::pool {
 /// Owner:  control thread.
 class Renewals {
  public:
-  /// Has as many slabs renewed as the domain lacks of so many besides those it holds.
+  /// Has slabs renewed until the domain can get this many beside those it holds.
   void renew(SlabBook& book, const Quotas& quotas, DomainId domain, std::uint32_t wanted);
   /// The slabs that became due since the last call. Nothing in them is in use.
   [[nodiscard]] std::vector<SlabIndex> take() { return std::exchange(waiting_, {}); }

@@ -77,7 +77,7 @@ class SlabBook {
   }
   /// Divides the slab into slots of the class.
   void assign(SlabIndex index, ClassId model_class, DomainId domain);
-  /// The slab is nobody's, and dirty.
+  /// The slab belongs to nobody now, and is dirty.
   void unassign(SlabIndex index);
   void retire(SlabIndex index);
   void unretire(SlabIndex index);

@@ -15,7 +15,8 @@ class TierRates {
  public:
   /// A changed link is followed to 95 % within some 30 transfers …
   static constexpr double kKeep = 0.9;
-  /// … and at once where two in a row were so many times slower, or faster, than the line says.
+  /// … and at once where two transfers in a row were this many times slower, or faster, than the
+  /// line says.
   static constexpr double kStep = 2;
 
   /// Errors: InvalidArgument for a transfer without bytes or time.

@@ -58,9 +58,9 @@ struct Generation {
 class Stream {
  public:
   Stream(std::uint16_t port, nlohmann::json body);
-  /// Reads until so many tokens have come; false: the stream ended before.
+  /// Reads until this many tokens have come; false: the stream ended before.
   [[nodiscard]] bool read_tokens(std::size_t count);
-  /// Reads until so many comments have come, which say that the stream is idle.
+  /// Reads until this many comments have come, which say that the stream is idle.
   [[nodiscard]] bool read_comments(std::size_t count);
   [[nodiscard]] const Generation& so_far() const { return out_; }
   /// Reads to the end.

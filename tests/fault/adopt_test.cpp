@@ -162,7 +162,8 @@ TEST_F(AdoptingHbm, AByteThatSomebodyAlteredBeforeTheStartIsAMiss) {
   EXPECT_EQ(run(1), 70 * StoreNode::kBlockTokens);
 }
 
-// As engines of before that still map it: vLLM goes on computing in its region.
+// Writes like an engine of the earlier kvd that still maps the memory: vLLM goes on computing in
+// its region.
 TEST_F(AdoptingHbm, WhoeverStillHasTheOldMemoryKeepsItAndWritesToNobodys) {
   leave_a_prompt();
   std::vector<UniqueFd> old;

@@ -196,7 +196,7 @@ class AdoptingWorld : public ::testing::Test {
     return metric("kvd_kept_blocks{tier=\"" + std::string(name(tier)) + "\"}");
   }
   [[nodiscard]] double kept() const { return kept(Tier::kHbm) + kept(Tier::kDram); }
-  /// Until so many blocks in the tier are written down.
+  /// Waits until this many blocks in the tier are written down.
   [[nodiscard]] bool written(std::size_t blocks, Tier tier = Tier::kDram) {
     return poll_until([&] { return records(tier) >= blocks; });
   }
@@ -205,7 +205,7 @@ class AdoptingWorld : public ::testing::Test {
     return state.valid() ? Records(state).whole(tier) : 0;
   }
   [[nodiscard]] std::size_t records() { return records(Tier::kHbm) + records(Tier::kDram); }
-  /// The slab of before that the block's record names.
+  /// The earlier kvd's slab that the block's record names.
   [[nodiscard]] UniqueFd slab_of(const kept::Record& record) {
     const bool hbm = record.place.tier == static_cast<std::uint32_t>(Tier::kHbm);
     return store_.find((hbm ? "kvd-hbm-" : "kvd-dram-") + std::to_string(record.place.slab));

@@ -188,7 +188,7 @@ void adopt(core::AdoptRows left, KeptMemory& memory) {
   }
 }
 
-/// A record of a block that has so many layer groups.
+/// A record of a block with this many layer groups.
 Record record_of(Tier tier, std::uint32_t number, std::uint32_t group, std::uint32_t groups) {
   Record record;
   record.generation = std::uint64_t{number} * 2 + group + 1;

@@ -46,7 +46,7 @@ void check_same(const Read& a, const Read& b) {
          "another request in pieces");
 }
 
-/// Levels of what is in brackets.
+/// The levels of nested brackets.
 int depth_of(const Json& value) {
   int depth = 0;
   if (!value.is_structured()) return depth;

@@ -150,7 +150,7 @@ Result<double> peak_of_fixed_bursts(const Lab& lab, const Peer& engine) {
   return peak;
 }
 
-/// Bursts of so many microseconds, as long as the link takes.
+/// Bursts that the link takes this many microseconds for.
 kernels::CudaConfig bursts_of(int microseconds) {
   kernels::CudaConfig config;
   config.burst_time = std::chrono::microseconds(microseconds);

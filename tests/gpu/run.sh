@@ -111,8 +111,8 @@ if command -v nvidia-smi >/dev/null 2>&1; then
   fi
 fi
 
-# Somebody who has the GPUs open, as persistence mode does: without, every start takes seconds.
-# kvd-gpu-report does the same for its experiments, and lets go where that matters.
+# Keeps the GPUs open, as persistence mode does: otherwise every start takes seconds. kvd-gpu-report
+# does the same for its experiments, and lets go where that matters.
 holders=
 hold() {
   for device in /dev/nvidia[0-9]*; do

@@ -11,7 +11,7 @@ namespace kvd::test {
 /// Which tokens a request has. Two with the same leading ones have the same KV there.
 struct Text {
   std::uint64_t document = 0;  ///< 0: tokens that nobody else has and that kvd is not told
-  std::uint32_t fork = 0;      ///< so many blocks are the document's
+  std::uint32_t fork = 0;      ///< how many blocks are the document's
   std::uint64_t rest = 0;      ///< what follows them
 
   /// Stands for a block's tokens and all before them.

@@ -17,7 +17,7 @@ class KvdMemory final : public KvMemory {
     std::string name;
     std::uint32_t layers_per_block = 0;  ///< 0: kvd chooses
     std::uint32_t block_tokens = 0;
-    /// Equal for equal weights alone; empty: prompts are not looked for.
+    /// Equal only for equal weights; empty: prompts are not looked up.
     std::string identity = {};
   };
   [[nodiscard]] static Result<KvdMemory> attach(const Options& options,

@@ -71,7 +71,7 @@ class Scheduler {
     StopMatcher matcher;
     std::vector<Token> tokens;   ///< the prompt and what was made
     std::uint64_t computed = 0;  ///< tokens whose KV is in the blocks
-    std::uint64_t found = 0;     ///< so many of them another one has computed
+    std::uint64_t found = 0;     ///< how many of them another one has computed
     std::uint64_t told = 0;      ///< leading tokens that the memory knows
     bool submitted = false;
     bool accepted = false;

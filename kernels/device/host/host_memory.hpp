@@ -16,8 +16,8 @@ namespace kvd::kernels {
 /// Which pages to try, best first; each falls back to the next where the machine has none.
 enum class PagePreference : std::uint8_t { kHugetlb, kTransparentHuge, kSmall };
 
-/// Whether so many bytes more may be touched: to touch more than there is would wake the kernel's
-/// OOM killer, not fail. Errors: OutOfMemory with what there is.
+/// Whether this many more bytes may be touched. To touch more than there is would not fail but wake
+/// the kernel's OOM killer. Errors: OutOfMemory with what there is.
 using MayTake = std::function<Status(Bytes)>;
 /// By what the machine has available.
 [[nodiscard]] Status machine_has(Bytes wanted);

@@ -32,7 +32,7 @@ class Keeper {
   Keeper& operator=(const Keeper&) = delete;
 
   void keep(const core::KeepRows& order);
-  /// No slot has a record when it returns.
+  /// Ends all records: no slot has one when it returns.
   void forget(const core::ForgetKept& order);
 
  private:

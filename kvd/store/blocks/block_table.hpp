@@ -100,7 +100,7 @@ class BlockTable {
                          [](std::uint32_t place, const auto& each) { return place < each.place; });
     return static_cast<std::size_t>(after - neighbours_.begin()) - 1;
   }
-  /// To so many places.
+  /// Extends the table to this many places.
   void cut(std::uint32_t size) {
     ids_.resize(size);
     keyed_ = std::min(keyed_, size);

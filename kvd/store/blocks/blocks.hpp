@@ -96,7 +96,7 @@ class Blocks {
   [[nodiscard]] bool arriving(const BlockTable& table, std::uint32_t i) const {
     return is_arriving(tiers_, block(table[i]));
   }
-  /// HBM does not have its bytes, or not yet.
+  /// Whether HBM lacks its bytes, for good or still.
   [[nodiscard]] bool missing(const BlockTable& table, std::uint32_t i) const {
     return !has(table, i, Tier::kHbm) || arriving(table, i);
   }

@@ -21,7 +21,7 @@ struct DiskUse {
   bool free = true;   ///< it may give up something now
 };
 
-/// A class that asks for so many bytes more.
+/// A class that asks for this many more bytes.
 struct DiskWish {
   std::uint32_t id = 0;
   DomainId domain;

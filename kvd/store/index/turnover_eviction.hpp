@@ -14,7 +14,7 @@ namespace kvd::store {
 /// place of an older one. Cost: O(1); growing O(places), each time it doubles.
 class Ghosts {
  public:
-  /// Room for at least so many. What is known stays known.
+  /// Makes room for at least this many. Known tags stay known.
   void grow(std::size_t places);
   void remember(std::uint32_t tag);
   /// Whether it was known; it is not any more.
@@ -30,7 +30,7 @@ class Ghosts {
 
 /// Evicts what was used least recently, but counts popular blocks as used later than they were.
 /// Time is what was stored since (Entry::last), so a tier that nothing is stored into forgets
-/// nothing, and a busy one forgets who has left as fast as it needs the room.
+/// nothing, and a busy one forgets those that have left as fast as it needs the room.
 ///
 /// A block is popular when prompts go on after it in different ways (Entry::uses): a system prompt
 /// is popular; a conversation that only its own next turns ask for is not, however many turns it

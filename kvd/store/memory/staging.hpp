@@ -17,7 +17,7 @@ class Staging {
  public:
   [[nodiscard]] bool empty() const { return count_ == 0; }
   [[nodiscard]] std::int64_t count() const { return count_; }
-  /// At a place; none: it has no slot.
+  /// The slot at a place; none: it has no slot.
   [[nodiscard]] SlotId slot(std::uint32_t place) const {
     return place < slots_.size() ? slots_[place] : SlotId();
   }
@@ -34,7 +34,7 @@ class Staging {
     ++count_;
     ++changes_;
   }
-  /// All its slots; it is empty then.
+  /// Takes all its slots away.
   [[nodiscard]] std::vector<SlotId> take() {
     std::vector<SlotId> taken = std::exchange(slots_, {});
     std::erase_if(taken, [](SlotId slot) { return slot.none(); });

@@ -95,8 +95,8 @@ class Tiers {
   /// A copy or stream that read or wrote slots: see Hold::copies.
   void copy_ended(Ticket ticket);
   /// Orders a copy of DRAM slots, which are in one slab, into free slots of other slabs of the
-  /// class and domain. Whoever has them keeps them; given up before the copy has ended, they wait
-  /// for it. None: there are not as many free ones.
+  /// class and domain. Their owners keep them; slots that are given up before the copy has ended
+  /// wait for it. None: there are too few free slots.
   [[nodiscard]] std::optional<MoveSlots> move(const Taker& owner, const std::vector<SlotId>& from);
 
   // ---- zeroing ----

@@ -10,12 +10,12 @@
 
 namespace kvd::planner::testing {
 
-/// What is played: engines that make a token every so many ticks, and how requests arrive.
+/// What is played: engines that make a token at fixed intervals of ticks, and how requests arrive.
 struct Load {
   std::vector<int> periods;
   int most_tokens;
   double arrivals_per_tick;
-  /// One in so many requests is as large as HBM, the rest are small; 0 = any size.
+  /// One request in this many is as large as HBM, the rest are small; 0 = any size.
   unsigned large_one_in;
   /// Ticks from one due token to the next; a long one lets slow engines build deposits.
   int tbt = 2;

@@ -45,7 +45,7 @@ class ByWayOfTheWindow(unittest.TestCase):
         return [bytes(self.kv[begin : begin + PART]) for begin in begins]
 
     def load(self, count: int) -> int:
-        """The first stored blocks, into the second half."""
+        """Loads the first stored blocks into the second half."""
         return self.cache.load(self.digests[:count], range(BLOCKS // 2, BLOCKS // 2 + count))
 
     def end_of(self, ticket: int) -> State:

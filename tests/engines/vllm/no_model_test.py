@@ -108,7 +108,7 @@ class NoModel(unittest.TestCase):
         shared: bool = False,
         events: dict[int, Callable[[], None]] | None = None,
     ) -> None:
-        """Random load for so many steps, with events at some, and then to the end of all requests."""
+        """Plays random load for a number of steps, with events at some, and then to the end of all requests."""
         heads = some_heads(rig.random) if shared else [[]]
         while rig.steps < steps:
             (events or {}).get(rig.steps, lambda: None)()
@@ -470,7 +470,7 @@ class NoModel(unittest.TestCase):
             rig.close()
 
     def fill_dram(self, kvd: KvdProcess, free: int) -> None:
-        """Another engine parks blocks of the rig's size until only so many more would fit."""
+        """Another engine parks blocks of the rig's size until only a given number would still fit."""
         client = self.enterContext(kvd_client.Client(kvd.endpoint))
         region = self.enterContext(client.allocate(BLOCK * PART))
         cache = self.enterContext(

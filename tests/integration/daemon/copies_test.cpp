@@ -52,7 +52,7 @@ class Engine {
     EXPECT_TRUE(client_->wait_for_copies({&ticket, 1}, kPatience).ok());
   }
 
-  /// The stored block, into so many. 0: refused.
+  /// Loads the stored block into this many blocks. 0: refused.
   std::uint64_t load(std::uint64_t blocks) {
     const std::vector<kvd_client::Digest> digests(blocks, digest_);
     std::vector<std::uint32_t> into(blocks);
@@ -113,7 +113,7 @@ TEST_F(DaemonCopies, AnotherDomainsLoadPassesAQueueOfLoads) {
 TEST_F(DaemonCopies, LoadsOfAnEngineThatHasGoneAreNotCarriedOut) {
   hog_->leave();
   const auto begin = SteadyTime::now();
-  // Its region is nobody's while a copy may touch it.
+  // Nobody gets its region while a copy may touch it.
   ASSERT_TRUE(poll_until([&] {
     return honest_->client().allocate_region(std::uint64_t{24} << 20, kPatience).ok();
   })) << kvd_.log();

@@ -82,8 +82,8 @@ class Model {
 
 json cache_of(const KvdProcess& kvd) { return json::parse(kvd.get("/v1/cache").body); }
 
-/// Whether so many blocks of all models come to the disk. One that stands still for two seconds
-/// loses what is on its way there, so the model's are stored until it has them.
+/// Whether this many blocks of all models come to the disk. A disk that stands still for two
+/// seconds loses what is on its way, so the model's blocks are stored until it has them.
 [[nodiscard]] bool stores(Model& model, const KvdProcess& kvd, std::uint64_t blocks) {
   return poll_until([&] {
     model.store();

@@ -87,7 +87,7 @@ TEST_P(Domains, AnEngineThatKeepsItsMappingSeesAndChangesNothingOfAnotherDomain)
 
   auto client = open_ours();
   ASSERT_TRUE(client.ok()) << client.error().message;
-  // Until its engine is known to be dead, that memory is nobody's to wait for.
+  // Nobody can wait for that memory until its engine is known to be dead.
   std::optional<kvd_client::Region> region;
   ASSERT_TRUE(poll_until([&] {
     const auto granted = client->allocate_region(setting().mebibytes << 20, kPatience);

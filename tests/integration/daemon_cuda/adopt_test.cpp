@@ -80,7 +80,7 @@ std::size_t written_for(pid_t holder) {
   return 0;
 }
 
-// The engine of before maps the old memory until it attaches again.
+// The earlier kvd's engine maps the old memory until it attaches again.
 TEST(CudaAdopting, WhatHbmAloneCachedIsFoundAfterAKillAndAnUpgrade) {
   TestGpu gpu;
   KvdSettings settings = held_settings();
@@ -107,7 +107,7 @@ class CudaAdoptingHbm : public AdoptingWorld {
     environment_ = fake_driver({kMemfds});
   }
 
-  /// A kvd that has cached a prompt of so many blocks in HBM, and was killed.
+  /// A kvd that has cached a prompt of this many blocks in HBM and was killed.
   void leave_a_prompt(std::uint64_t blocks = kBlocks) {
     ASSERT_NO_FATAL_FAILURE(start());
     EXPECT_EQ(run(1, tokens_of(blocks)), 0u);

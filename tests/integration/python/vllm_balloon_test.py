@@ -354,7 +354,7 @@ class TheSchedulersSide(unittest.TestCase):
 
 
 class Memory:
-    """kvd, with room for so many slabs in all."""
+    """kvd, with room for a given number of slabs."""
 
     def __init__(self, room: int) -> None:
         self.room = room

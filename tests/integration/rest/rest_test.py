@@ -40,7 +40,7 @@ class Rest(unittest.TestCase):
 
     def test_nothing_is_found(self) -> None:
         description = f"http://127.0.0.1:{self.kvd.port}/openapi.json"
-        # Last who is in service: a node that is not says 503 at /readyz, and has no engine to show.
+        # Drains come last: a node out of service says 503 at /readyz, and has no engine to show.
         for chosen, operations in (("--exclude-path", REST), ("--include-path", DRAIN)):
             run = self.schemathesis(description, chosen, "/v1/drain")
             print(f"seed {SEED}\n{run.stdout[-3000:]}", file=sys.stderr)

@@ -17,7 +17,7 @@
 namespace kvd::bench {
 namespace {
 
-/// What so many entries of a command have to cost at least: each is looked up in a large table.
+/// The least that this many entries of a command cost, as each is looked up in a large table.
 double floor_ms() {
   using Digest = std::array<std::uint64_t, 4>;
   std::map<Digest, std::uint64_t> table;

@@ -42,7 +42,8 @@ std::int64_t StepWorld::spare_blocks() const {
 }
 
 // A rotated request is on the way in for a step: HBM holds one more than run. In kTight all come in
-// before half of them are parked; so much is kept for each while nothing is known of its answer.
+// before half of them are parked; that much is kept for each while its answer's length is not
+// known.
 std::int64_t StepWorld::hbm_blocks() const {
   if (kind_ == StepKind::kTight) {
     return slabs_for((inside() + 1) * last_blocks() * 3 / 4, slab_blocks()) * slab_blocks();

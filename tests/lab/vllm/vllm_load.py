@@ -246,7 +246,7 @@ class Meter:
         self.scheduler.schedule = counting
 
     def _tell_the_clock(self) -> None:
-        """To KvdScheduler, so that ages are of the same clock; and every wait for kvd to the clock."""
+        """Gives KvdScheduler the clock, so that ages are of the same one, and counts every wait for kvd on it."""
         from kvd_client._handle import Handle
 
         Handle.call = self.clock.waiting(Handle.call)  # type: ignore[method-assign]

@@ -51,8 +51,8 @@ class MiniDaemon {
     bool is_older = false;                ///< it does not know gaps and needs
     bool ignore_commands = false;         ///< read them and say nothing
     bool leave_commands = false;          ///< take no connection for them, as if it stood still
-    std::uint32_t hang_ups = 0;           ///< so many Hellos are answered by a hang-up
-    std::uint32_t withhold_slabs = 0;     ///< so many slabs of each region are never sent
+    std::uint32_t hang_ups = 0;           ///< how many Hellos are answered by a hang-up
+    std::uint32_t withhold_slabs = 0;     ///< how many slabs of each region are never sent
     std::array<std::uint8_t, 16> gpu{};   ///< UUID of the GPU it claims to lend; zeros: none
   };
 

@@ -25,7 +25,7 @@ constexpr const char* kModel = "model";
 constexpr std::size_t kMostModel = 256;
 constexpr Bytes kAll(std::numeric_limits<std::int64_t>::max());
 
-/// Whether it is what kvd calls the folders that it makes for classes.
+/// Whether the name is one that kvd gives to folders of classes.
 bool is_folder_name(const std::string& name) {
   return name.size() == 32 && name.find_first_not_of("0123456789abcdef") == std::string::npos;
 }

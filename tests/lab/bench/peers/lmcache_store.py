@@ -182,7 +182,7 @@ def prepare() -> None:
 
 
 def _shape(block_bytes: int, chunk_tokens: int) -> tuple[int, int]:
-    """Layers and heads whose K and V of a chunk have so many bytes."""
+    """The layers and heads whose K and V of a chunk have a given number of bytes."""
     heads = block_bytes // (2 * chunk_tokens * _HEAD_BYTES)
     layers = 2 if heads >= 16 else 1
     return layers, heads // layers

@@ -206,7 +206,7 @@ class TwoDevicesInTurn : public TwoDevices {
     tuning.rotation.policy = "fcfs";
     world.feed(Retune{tuning});
   }
-  /// Passes two seconds so many times, in each of which an engine makes a token of what it runs.
+  /// Passes two seconds this many times. In each the engine makes a token of what it runs.
   void pass(int times) {
     for (int i = 0; i < times; ++i) {
       world.pass(seconds(2));
@@ -218,7 +218,7 @@ class TwoDevicesInTurn : public TwoDevices {
       world.feed(Tick{});
     }
   }
-  /// Leases so many of a device's four slabs.
+  /// Leases this many of a device's four slabs.
   void rent(DeviceId device, std::int64_t slabs) {
     const EngineId renter = world.attach({}, DomainId(1), true, Devices(device));
     const auto reply = world.command(renter, AllocateRegion{kDeviceSlab * slabs});

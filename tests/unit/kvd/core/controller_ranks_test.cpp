@@ -13,7 +13,7 @@ ModelClass two_ranks() { return {2, 1, 4, Bytes(128), 2}; }
 
 Step idle(std::uint64_t finished) { return {finished, 0, {}, {}}; }
 
-/// Request 1 has so many tokens after the iteration.
+/// Request 1 has this many tokens after the iteration.
 Step reported(std::uint64_t iteration, std::int64_t tokens, bool finished = false) {
   return {iteration, 0, {}, {{RequestId(1), Tokens(tokens), finished}}};
 }

@@ -57,7 +57,8 @@ TEST(ControllerSilence, NobodyWaitsBehindTheQueuedRequestsOfASilentEngine) {
   EXPECT_EQ(world.engines.at(other).reply.run.size(), 1u);
 }
 
-// Larger than what is left of HBM: its layers stream, and nobody who could leave is there to count.
+// The request is larger than what is left of HBM, so its layers stream, and no request counts that
+// could leave.
 TEST(ControllerSilence, WhoIsAloneButForASilentEngineComesInHoweverLarge) {
   Controller::Config config = small_pool(4, 5);
   config.tuning.placement.policy = "orbitflow";

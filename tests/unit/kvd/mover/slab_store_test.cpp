@@ -18,7 +18,7 @@ using testing::IsEmpty;
 
 constexpr Bytes kSlab = kMiB * 2;
 
-/// A machine with room for so many slabs.
+/// A machine with room for this many slabs.
 class SlabStoreTest : public testing::Test {
  protected:
   std::unique_ptr<kernels::HostBackend> backend(std::int64_t* room) {

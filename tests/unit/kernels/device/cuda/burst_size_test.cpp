@@ -11,7 +11,7 @@ using std::chrono::microseconds;
 
 constexpr BurstRule kRule{microseconds(200), kKiB * 256, kMiB * 96};
 
-/// Bursts on a link of so many bytes a microsecond, each seen up to 20 us late.
+/// Bursts on a link that moves this many bytes a microsecond; each end is seen up to 20 us late.
 void keep_busy(BurstSize& sut, double bytes_a_microsecond, int bursts) {
   for (int i = 0; i < bursts; ++i) {
     const double micros = static_cast<double>(sut.bytes().value) / bytes_a_microsecond;

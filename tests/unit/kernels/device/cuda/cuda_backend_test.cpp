@@ -321,7 +321,7 @@ TEST(CudaBackend, HbmOfAnEarlierProcessIsCopied) {
   FakeDriver::expect_no_leaks();
 }
 
-// The one of before, the zeros, and what is made.
+// The old slab, the zeros, and the new one.
 TEST(CudaBackend, ACopyTakesASlabMoreForAMomentAndNothingWhereThereIsNoRoom) {
   const FakeDriver driver("FAKECUDA_HBM_BYTES=" + std::to_string((kMiB * 9).value));
   const std::vector<SlabExtent> all = {{Bytes(0), kMiB * 4}};

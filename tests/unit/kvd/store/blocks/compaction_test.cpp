@@ -27,7 +27,7 @@ class CompactionTest : public StoreTest {
     EXPECT_EQ(grant.code, ErrorCode::kOk);
     return grant.slots;
   }
-  /// Leaves so many of the slab's eight small slots, sealed.
+  /// Leaves this many of the slab's eight small slots, sealed.
   void leave(std::uint32_t slab, std::uint32_t count) {
     std::vector<SlotId> freed;
     for (std::uint32_t i = 0; i < 8; ++i) {

@@ -23,7 +23,7 @@ class CacheHistories : public CacheTest {
   struct Request {
     BlockTable table{kGroups};
     Path path;                ///< of its blocks
-    std::uint32_t named = 0;  ///< so many leading ones are known by their key
+    std::uint32_t named = 0;  ///< how many leading ones are known by their key
   };
   std::map<Path, Known> naive;
   std::list<Request> requests;

@@ -236,8 +236,8 @@ class LargerThanHbm : public PartsTest {
  protected:
   LargerThanHbm() : PartsTest(small_config(4, 3)) {}
 
-  /// One inside and one that waits, of a block each, which announce so many tokens of answer and
-  /// are expected to make few.
+  /// One request inside and one that waits, of a block each. They announce this many tokens of
+  /// answer and are expected to make few.
   std::vector<Request*> let_in(std::int64_t announced) {
     Request& inside = running(session, 4, announced);
     Request& waits = submit(session, 4, announced);

@@ -146,8 +146,8 @@ TEST_F(AdmissibleTest, ASilentEngineNeitherGrowsNorQueues) {
 /// together, as there are two groups.
 class ReservationsTest : public AdmissibleTest {
  protected:
-  /// One that decodes, with so many blocks and all it announced; its client says that the answer
-  /// ends with the next block.
+  /// A decoding request with this many blocks and all that it announced. Its client says that the
+  /// answer ends with the next block.
   Request& announcing(Session& session, std::int64_t blocks, std::int64_t announced) {
     Request& request = running(session, blocks * kBlockTokens, (announced - blocks) * kBlockTokens);
     request.goal.predicted = PredictedLength{Tokens(1), Tokens(kBlockTokens)};

@@ -87,7 +87,7 @@ TEST(FairGrants, CountWhatIsUrgentWithinAnEngine) {
   EXPECT_THAT(fair_grants(all, 10, {}), ElementsAre(3, 7));
 }
 
-/// It has nothing, and its next requests would use so many.
+/// It has nothing, and its next requests would use this many slabs.
 Want idle(std::int64_t soon, std::chrono::seconds goal) {
   return {.domain = kA, .soon = UsedBy{goal, soon}};
 }

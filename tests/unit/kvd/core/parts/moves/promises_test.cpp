@@ -19,7 +19,7 @@ class PromisesTest : public PartsTest {
     EXPECT_TRUE(request.promised);
     return request;
   }
-  /// One whose claim takes so many slots, an even number.
+  /// A request whose claim takes this many slots, an even number.
   Request& claiming(std::int64_t slots, Session& of) {
     Request& request = submit(of, slots / 2 * kBlockTokens - 1, 8);
     ground.requests.make_claim(request);

@@ -15,7 +15,7 @@ class SharesTest : public PartsTest {
     const bool hbm = sut.share_out(kFirst, awaited);
     return sut.share_out_dram() || hbm;
   }
-  /// Requests of the domain, each of a slab by now, for so much of HBM.
+  /// Requests of the domain that fill this much of HBM, a slab each by now.
   void fill(Session& session, int slabs) {
     for (int i = 0; i < slabs; ++i) running(session, 16);
   }

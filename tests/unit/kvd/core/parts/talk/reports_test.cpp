@@ -47,7 +47,7 @@ class ReportsTest : public PartsTest {
     ASSERT_EQ(code(step), ErrorCode::kOk);
     sut.take(session, step);
   }
-  /// A prompt of which so much is done.
+  /// A prompt of which this much is done.
   Request& prefilling(std::int64_t prompt, std::int64_t done) {
     Request& request = running(session, done);
     request.phase = Phase::kPrompt;
