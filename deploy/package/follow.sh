@@ -81,7 +81,7 @@ on_a_clone() {
   for page in $IN_A_CLONE; do follow alice "$page"; done
 }
 
-# What operations.md does, where that page is not wanted.
+# Does what operations.md does, where that page is not followed.
 install_kvd() {
   # shellcheck disable=SC2046  # names without spaces
   apt_install curl $(cd "$root/home/alice/kvd" && ls -d build/release/packages/*.deb | sed 's|^|/home/alice/kvd/|')

@@ -41,8 +41,8 @@ class FittedPlane {
   }
 
   [[nodiscard]] bool measured() const { return weight_ > 0; }
-  /// A slope shows once its x has spread by a twentieth of its mean (below that noise makes it),
-  /// and it points up. Precondition: measured().
+  /// A slope counts once its x has spread by a twentieth of its mean, as noise makes it below that,
+  /// and if it points up. Precondition: measured().
   [[nodiscard]] Plane plane() const {
     const bool first = spread_first_ > kSpread * first_ * first_;
     const bool second = spread_second_ > kSpread * second_ * second_;

@@ -36,7 +36,7 @@ pid_t start(const Experiment& experiment, const Conduct& how, int fd) {
   ::_exit(127);
 }
 
-/// What the child writes until it closes its end or the deadline comes; true when it closed.
+/// Reads what the child writes until it closes its end or the deadline comes; true when it closed.
 bool read_until(int fd, double deadline, std::string& text) {
   for (;;) {
     const double left = deadline - now_s();

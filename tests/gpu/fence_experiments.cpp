@@ -45,8 +45,8 @@ Result<Bench> make_bench(const Gpu& gpu) {
                std::move(mark)};
 }
 
-/// After what is queued in the stream, the signal slot shall be the sequence; kCpu waits for it
-/// here.
+/// Has the signal slot become the sequence after all that is queued in the stream; kCpu waits for
+/// it here.
 Status raise(Bench& bench, Raise how) {
   const Gpu& gpu = bench.gpu;
   if (how == Raise::kWriteValue) {

@@ -71,7 +71,7 @@ Status others_beside(const Lab& lab, const Gpu& gpu, const Peer& engine, CopyAre
                          return again(gpu, memset, stop);
                        }));
   report(lab, "memsets of another process", step_us, set, alone);
-  // Whether scrubbing has to go over the link, as it does for fear of this.
+  // Whether scrubbing has to go over the link, as it does now to be safe.
   cuda::CopyList list{{slab.address()}, {zeros.address()}, {slab.size().size()}, slab.size()};
   const auto copy = [&] { return gpu.stream().copy(list); };
   KVD_ASSIGN_OR_RETURN(const Steps copied, beside(lab, engine, step_us, [&](const auto& stop) {
@@ -81,7 +81,7 @@ Status others_beside(const Lab& lab, const Gpu& gpu, const Peer& engine, CopyAre
   return {};
 }
 
-/// One kernel length against every load, the others after kvd's copies.
+/// Plays one kernel length against every load, and the others after kvd's copies.
 Status one_length(const Lab& lab, const Gpu& gpu, const Peer& engine, Traffic& traffic,
                   CopyArena& arena, int step_us) {
   // The second run is the one that counts: clocks are up by then.

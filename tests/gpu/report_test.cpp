@@ -71,7 +71,7 @@ TEST(GpuReport, HasEveryExperimentAndNoFailureOfFunctionOnTheFakeDriver) {
   EXPECT_NE(contents(folder.path() / "gpu-report.md").find("FAKE DRIVER"), std::string::npos);
 }
 
-/// The ids that a run without a GPU's time to spend would do.
+/// The ids of the experiments that a run without time on a GPU does.
 std::set<std::string> asked_for(const std::string& arguments) {
   const Folder folder;
   EXPECT_LE(run("--quick " + arguments + " --out " + folder.path().string()), 1);

@@ -15,7 +15,7 @@ int comment_percent(const std::string& text);
 /// "I want to change" starts reading at. Relative to `root`, sorted.
 std::vector<std::filesystem::path> first_headers(const std::filesystem::path& root);
 
-/// Checks that a quarter of each of them is comments: units, errors, threads, why.
+/// Checks that a quarter of each of these headers is comments: units, errors, threads, why.
 std::vector<Finding> check_headers_are_explained(const std::filesystem::path& root);
 
 /// Checks that no comment or docstring in the files, relative to `root`, opens with words that only

@@ -139,7 +139,8 @@ TEST(World, SeatsAreBoundedByFinalLengthsToo) {
   EXPECT_NEAR(result.requests[2].submitted.count(), 0.023, 1e-8);
 }
 
-// One crowd a policy walks the same code as three; what they prove is proved without a sanitizer.
+// One crowd for each policy walks the same code as three. A run without a sanitizer plays all
+// three.
 #if defined(__SANITIZE_ADDRESS__)
 const std::vector<std::uint64_t> kCrowds = {1};
 #else

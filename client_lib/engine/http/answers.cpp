@@ -14,7 +14,7 @@ using web::json::value;
 value text(const std::string& characters) { return value::string(characters); }
 value number(std::uint64_t count) { return value::number(count); }
 
-/// As text: JSON numbers lose bits of 64.
+/// Sent as text, because JSON numbers lose bits of 64.
 value digest_value(std::uint64_t digest) {
   char digits[17];
   std::snprintf(digits, sizeof digits, "%016" PRIx64, digest);

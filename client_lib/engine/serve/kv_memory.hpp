@@ -44,8 +44,8 @@ class KvMemory {
 
   virtual Status submit(const kvd_client::Request& request) = 0;
   virtual Status abort(std::uint64_t request) = 0;
-  /// Tokens that follow those of submit(), so that others find the blocks which they fill. Before
-  /// the report that ends the request.
+  /// Adds tokens behind those of submit(), so that others find the blocks that they fill. Call it
+  /// before the report that ends the request.
   virtual Status extend(std::uint64_t request, std::span<const Token> tokens) = 0;
   /// Reports what finished and learns what the next iteration shall do. `running`: the iteration
   /// granted last still computes; otherwise nothing of it reads or writes a block any more.
@@ -60,7 +60,7 @@ class KvMemory {
   virtual Status intact() = 0;
   /// Nothing can run: returns when something may have changed, or soon.
   virtual Status wait_for_room() = 0;
-  /// While there is nothing to do: whether requests would be taken.
+  /// Asks, while there is nothing to do, whether requests would be taken.
   virtual Status ping() = 0;
 };
 

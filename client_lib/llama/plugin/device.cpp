@@ -45,7 +45,7 @@ ggml_backend_t init_backend(ggml_backend_dev_t device, const char*) {
 
 ggml_backend_buffer_type_t get_buffer_type(ggml_backend_dev_t) { return buffer_type; }
 
-/// What the operation's memory says about where it belongs; nothing: nothing.
+/// Whether the operation belongs to KVD0 by its operand's memory; none: the memory does not tell.
 std::optional<bool> belongs_by_memory(const ggml_tensor& operand) {
   const ggml_tensor& storage = storage_of(operand);
   // A weight in KVD0's memory is only a question, asked before weights are loaded.

@@ -6,9 +6,9 @@
 
 namespace kvd::llama {
 
-/// What ggml calls a backend: KVD0 as one context of the engine uses it. It computes nothing itself
-/// but hands each graph to a backend of the engine's CPU device that it holds, with threads of its
-/// own, as an engine gives its threads to its own CPU backend only.
+/// KVD0 as one context of the engine uses it, which ggml calls a backend. It computes nothing
+/// itself but hands each graph to a backend of the engine's CPU device that it holds, with threads
+/// of its own, as an engine gives its threads to its own CPU backend only.
 /// Owner:   one thread at a time, as every ggml backend
 /// null:    the engine has no CPU backend
 ggml_backend_t make_stream(ggml_backend_dev_t device, const EngineSymbols& symbols);

@@ -38,7 +38,7 @@ class KeptContract : public DeviceBackendContract {
     EXPECT_TRUE(sut_->destroy_slab(device.handle).ok());
     return memory.ok() ? std::move(*memory) : UniqueFd();
   }
-  /// Whether these bytes are shown, each that of its place in the pattern.
+  /// Whether the memory shows these bytes, each according to its place in the pattern.
   bool shows(const Slab& slab, std::size_t from, std::size_t length, unsigned salt) {
     bool right = false;
     const Status read =

@@ -137,7 +137,7 @@ class Elastic(unittest.TestCase):
         rig.check_blocks()
 
     def shares(self, pick: random.Random) -> Iterator[int]:
-        """An answer holds for some steps, then it is another."""
+        """An answer holds for some steps, then it changes."""
         while True:
             share = KEPT + pick.randrange(12) * KEPT
             for _ in range(pick.randrange(1, 60)):

@@ -19,7 +19,7 @@ from vllm_process import Bench
 CHUNK = 4 * SLAB
 MOST, SLABS = 8 * CHUNK, 42
 POOL = SLABS * SLAB
-REQUESTS, PROMPT, ANSWER = 12, 400, 200  # of an engine's burst: 228 of its 256 blocks
+REQUESTS, PROMPT, ANSWER = 12, 400, 200  # an engine's burst takes 228 of its 256 blocks
 ROOM = {
     "kv_cache_memory_bytes": MOST, "max_model_len": 640, "max_num_seqs": 16,
     "max_num_batched_tokens": 2048,

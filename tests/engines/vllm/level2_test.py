@@ -58,7 +58,8 @@ class Level2(unittest.TestCase):
         bounded = {"arguments": {"kv_transfer_params": {"max_load_tokens": 100}}}
         loads = [{"engine": on_kvd({**PATIENT, "load": load})} for load in ("async", "sync")]
         found = self.find(kvd, *loads, {"salt": "other"}, bounded)
-        # Within an engine the answers of the one before are found too: of another salt, none.
+        # Within an engine the answer of the earlier request is found, too, but never under another
+        # salt.
         for each, tokens in zip(found, (SHARED, SHARED, 0, 96), strict=True):
             self.expect_hit(each, tokens)
             self.assertEqual(each["tokens"], stock["tokens"])

@@ -233,7 +233,7 @@ class NoModel(unittest.TestCase):
         self.assertTrue(poll_until(lambda: rig.ask() is not None), "kvd is not asked again")
 
     def test_a_kvd_that_was_started_again_has_blocks_again(self) -> None:
-        """It does not know the region: they go by way of a window, in parts where it is small."""
+        """kvd does not know the region, so blocks go by way of a window, in parts where it is small."""
         kvd = self.kvd()
         for load in ("async", "sync"):
             rig = self.rig(kvd, RandomScheduler, SEEDS[0], options={"load": load})

@@ -72,7 +72,7 @@ class Drive:
             return json.load(answer)
 
     def is_another(self) -> bool:
-        """Whether a kvd is ready that was not there before."""
+        """Whether another kvd than before is ready."""
         with contextlib.suppress(OSError, ValueError):
             boot = str(self.get("/v1/status")["boot_id"])
             urllib.request.urlopen(self.admin + "/readyz", timeout=5).close()

@@ -1,4 +1,4 @@
-"""An engine that waits beside one that works: kvdctl, REST and the metrics say who waits, how late, and why."""
+"""An engine waits beside one that works: kvdctl, REST and the metrics say who waits, how late, and why."""
 
 from __future__ import annotations
 

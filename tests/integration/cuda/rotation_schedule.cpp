@@ -200,7 +200,7 @@ void RotationSchedule::admit_some() {
   }
 }
 
-// Everybody who runs makes a token: reads all of his blocks, then writes them anew.
+// Each running request makes a token: it reads all of its blocks, then writes them anew.
 void RotationSchedule::iterate() {
   for (const auto& request : requests_) {
     if (request->state == State::kRunning) check_and_fill(*request);

@@ -38,8 +38,8 @@ class RotationSchedule {
   class World;
 
   RotationSchedule(World& world, std::uint64_t seed, Mutant mutant);
-  /// Plays `steps` iterations, parks everybody and checks the bytes in DRAM.
-  /// The blocks that held a wrong byte.
+  /// Plays `steps` iterations, parks everybody and checks the bytes in DRAM. Returns the blocks
+  /// that held a wrong byte.
   std::uint64_t play(unsigned steps);
 
  private:

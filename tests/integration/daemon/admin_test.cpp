@@ -159,7 +159,8 @@ TEST_F(DaemonAdmin, APatchedPolicyIsInForceAtTheNextStepAndInTheMetrics) {
     }
     return second_ran;
   }));
-  // Counted when its last block is out; what was copied ahead has made room before.
+  // A rotation counts when its last block is out. Blocks that were copied ahead have made room
+  // before.
   EXPECT_TRUE(poll_until([&] { return document("/v1/status")["counters"]["rotations_out"] > 0; }));
 }
 

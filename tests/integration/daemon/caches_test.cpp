@@ -162,8 +162,8 @@ void leave_on_disk(const RuntimeFolder& folder, const KvdSettings& settings) {
   ASSERT_TRUE(kvd.wait_ready()) << kvd.log();
   Placing engine(kvd);
   for (std::uint32_t i = 0; i < 8; ++i) engine.fill(i, static_cast<int>(i + 1));
-  // Again and again, as the files are being opened meanwhile. The bytes count blocks that are still
-  // being written, too; the stores those that have been.
+  // Asks repeatedly, as the files are being opened meanwhile. The bytes include blocks that are
+  // still being written; the stores count only written ones.
   ASSERT_TRUE(poll_until([&] {
     EXPECT_EQ(engine.store(0, 8), ErrorCode::kOk);
     const json cache = json::parse(kvd.get("/v1/cache").body);

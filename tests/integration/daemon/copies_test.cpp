@@ -99,7 +99,7 @@ class DaemonCopies : public testing::Test {
                          .extra = "[[domain]]\nname = \"hog\"\ngids = [60001]\n"
                                   "[[domain]]\nname = \"honest\"\nuids = [0]\n"}};
   std::optional<Engine> hog_, honest_;
-  std::uint64_t last_ = 0;  ///< of the hog's four loads, which take 8 s together
+  std::uint64_t last_ = 0;  ///< one of the hog's four loads, which take 8 s together
 };
 
 TEST_F(DaemonCopies, AnotherDomainsLoadPassesAQueueOfLoads) {

@@ -1,5 +1,5 @@
-// What DRAM cached outlives a kvd on a GPU: another one registers the same memory. What HBM alone
-// cached does, too: another one copies it.
+// Blocks that DRAM cached outlive a kvd on a GPU: the next one registers the same memory. Blocks
+// that HBM alone cached do, too: the next one copies them.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-// An engine captures graphs while kvd goes about its business in the same process.
+// An engine captures graphs while kvd maps and unmaps in the same process.
 #include <gtest/gtest.h>
 
 #include "tests/integration/daemon_cuda/told_engine.hpp"

@@ -23,7 +23,7 @@ DIGEST = b"d" * 32
 
 
 class Deaf:
-    """In the place of the library: takes what the real one would be given."""
+    """Stands in for the library: takes what the real one would be given."""
 
     def __init__(self) -> None:
         self.calls: list[str] = []

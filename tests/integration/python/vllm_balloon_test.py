@@ -57,7 +57,7 @@ class TheGeometry(unittest.TestCase):
     def test_of_too_few_blocks_is_none(self) -> None:
         self.assertIsNone(divided(layers(2, 12, 16), 12))
         self.assertIsNotNone(divided(layers(2, 16, 16), 16))
-        # One slab a chunk, and none of them begins with one.
+        # A chunk would be one slab, but no chunk begins where a slab does.
         self.assertIsNone(divided([Piece(1, 64, 64)], 4))
 
     def test_never_shares_a_slab_whatever_the_layout(self) -> None:

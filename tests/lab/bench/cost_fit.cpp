@@ -52,7 +52,7 @@ Terms solved(std::span<const Equation> equations, unsigned used) {
   return {rows[0][kTerms], rows[1][kTerms], rows[2][kTerms]};
 }
 
-/// Three terms have seven choices of those that are not 0: all are tried.
+/// Three terms make seven choices of which are not 0. All are tried.
 Terms best_terms(std::span<const Equation> equations) {
   Terms best{};
   double least = std::numeric_limits<double>::infinity();

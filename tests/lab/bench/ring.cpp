@@ -54,7 +54,7 @@ class Engine {
     begin_request();
     std::uint64_t tokens = 0;
     const double each = median_us([&] {
-      tokens += kBlockTokens;  // counted from where the request stands: a block more each time
+      tokens += kBlockTokens;  // counted from the last report: a block more each time
       auto blocks = client_.allocate_blocks(request_, tokens, kTimeout);
       while (blocks.code() == kvd_client::ErrorCode::kWouldBlock) {  // a slab is on its way
         blocks = client_.allocate_blocks(request_, tokens, kTimeout);

@@ -38,7 +38,7 @@ struct PolicyRuns {
   [[nodiscard]] std::vector<Figure> means() const;
 };
 
-/// What a run cannot be described without: stage, goals, every figure of every run.
+/// What describes a run: stage, goals, every figure of every run.
 [[nodiscard]] std::string serve_json(const ServeStage& stage, const Goals& goals,
                                      const std::vector<PolicyRuns>& policies);
 /// Bars of the SLO attainments by policy, with the spread over the seeds.

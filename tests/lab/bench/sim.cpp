@@ -1,6 +1,6 @@
 // Simulated iterations a minute on one core, of a run of kvd-sim; the limits are absolute. 256
 // seats over a pool that holds about half of them, so that rotation and admission have work; and
-// OrbitFlow's batches of 4. In CPU time: a machine that does other things, too, counts the same.
+// OrbitFlow's batches of 4. CPU time is counted, so a busy machine gives the same figures.
 #include <ctime>
 
 #include "kvd/sim/run/inputs.hpp"

@@ -94,7 +94,7 @@ Row restart_kept_row(const Arguments& arguments, Tier tier) {
   if (tier == Tier::kHbm) settings.extra = "[rotation]\neager = false\n";
   StoreNode node(settings);
   const auto kill = [&] { node.replace_held(); };
-  // What is cached is written down a little later: until all of it has outlived a kvd.
+  // Cached blocks are written down a little later, so it repeats until all have outlived a kvd.
   constexpr std::uint64_t kAll = kRestartPrompts * (kPromptTokens - 1);
   std::uint64_t found = run_all(node);
   constexpr auto kBytes = static_cast<double>(kRestartPrompts * kPromptBlocks << 14);

@@ -86,7 +86,7 @@ class Engine:
     def answer(
         self, prompt: list[int], tokens: int, goals: dict[str, float], stop: threading.Event | None = None
     ) -> Answer:
-        """As far as it came, once it is to stop."""
+        """The answer as far as it came when it had to stop."""
         asked: dict[str, Any] = {
             "prompt": prompt, "max_tokens": tokens, "stream": True, "ignore_eos": True,
             "temperature": 0, **({self._goals_in: goals} if self._goals_in else goals),

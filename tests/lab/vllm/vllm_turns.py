@@ -173,7 +173,7 @@ def turn_of(engine: subprocess.Popen[str], said: list[int], log: str) -> dict[st
 
 
 def chat(engines: Engines, given: dict[str, Any], seed: int) -> dict[str, list[dict[str, Any]]]:
-    """One in every mode, turn by turn. None of them hears another's answers."""
+    """Holds one chat in every mode, turn by turn. No mode hears another's answers."""
     sources = {mode: random.Random(seed) for mode in engines.modes}
     said = {mode: words(source, given["first"]) for mode, source in sources.items()}
     turns: dict[str, list[dict[str, Any]]] = {mode: [] for mode in engines.modes}

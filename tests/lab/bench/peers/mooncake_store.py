@@ -155,7 +155,7 @@ class MooncakeShared(Mooncake):
     def open(self, block_bytes: int, slots: int, owner: bool = False) -> MooncakeStore:
         from mooncake.store import MooncakeDistributedStore
 
-        del owner  # the memory is the node's process's, whoever stores
+        del owner  # the memory belongs to the node's process, whoever stores
         needed = block_bytes * slots
         pool = max(_LEAST_POOL, needed)
         mooncake = MooncakeDistributedStore()

@@ -363,7 +363,7 @@ TEST(AttachConnection, ADescriptorThatTakesLongToCloseHoldsUpNobody) {
   ASSERT_EQ(send_fds(sut.peer.get(), {unread.sender.get()}), 0);
   unread.sender.reset();
   sut.daemon = {};
-  // Here it is not over yet: nobody has waited for it.
+  // The process is not over yet, as nobody has waited for it.
   for (Lingering* still : {&socket, &unread}) {
     pollfd item{still->reader.get(), POLLRDHUP, 0};
     EXPECT_EQ(::poll(&item, 1, 0), 0);

@@ -365,7 +365,7 @@ TEST_F(ZmqCommand, AUsersFramesAreBoundedOverAllItsConnections) {
   EXPECT_LE(kept, 4u) << "half of what is shared";
 }
 
-/// The process runs with another group meanwhile, as one may that is in several.
+/// The process runs with another group meanwhile, as a process in several groups may.
 class OtherGroup {
  public:
   explicit OtherGroup(gid_t gid) { changed = ::setegid(gid) == 0; }

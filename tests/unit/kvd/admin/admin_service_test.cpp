@@ -71,7 +71,7 @@ TEST_F(AdminServiceTest, TheConsoleIsFilesOfThisServerAlone) {
     const auto answer = sut.handle(get(std::string(resource.path)));
     EXPECT_EQ(answer.body, resource.body);
     EXPECT_EQ(answer.type, resource.type);
-    // What the policy on content would keep from working, and what would break it.
+    // Looks for what the policy on content would block, and for what would break the policy.
     for (const char* foreign : {"https:", " style=", "<style", "onclick=", "innerHTML", "eval("}) {
       EXPECT_EQ(resource.body.find(foreign), std::string_view::npos) << foreign;
     }

@@ -1,4 +1,4 @@
-// /openapi.json: what it tells of every answer is so.
+// Every answer is as /openapi.json describes it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

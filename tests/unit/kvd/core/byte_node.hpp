@@ -188,7 +188,7 @@ class ByteNode {
       return {&all[static_cast<std::size_t>(slot.slab().value * kSlab + slot.index() * kBlock)]};
     }
   };
-  /// Does `most` of what the disk has to do, as `random` picks.
+  /// Does at most `most` of the disk's orders, as `random` picks.
   template <class Random>
   void finish_disk(Random random, std::size_t most = SIZE_MAX) {
     Dram dram{dram_};

@@ -54,7 +54,7 @@ class History {
     bool load = false;
     bool park = false;
     std::vector<std::uint32_t> seeds, blocks;
-    std::set<std::uint32_t> lost;  ///< blocks of which a part went back meanwhile
+    std::set<std::uint32_t> lost;  ///< blocks that lost a part of their memory meanwhile
   };
   struct Engine {
     DomainId domain;

@@ -33,7 +33,7 @@ struct Goals {
     EXPECT_EQ(counters().tbt.met, met);
     EXPECT_EQ(counters().tbt.missed, missed);
   }
-  /// One that has made the first of its tokens.
+  /// A request that has made its first token.
   void begin(std::int64_t max_new = 20) {
     ASSERT_EQ(world.submit(engine, 1, 8, max_new), ErrorCode::kOk);
     world.step_until_granted(engine);

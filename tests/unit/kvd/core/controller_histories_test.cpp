@@ -249,7 +249,7 @@ class History {
     const auto given_up = [&] {
       return world_.controller->status(world_.now).counters.ended.for_memory;
     };
-    // Until now regions that stay may have left no room for anybody.
+    // Regions that stay may have left no room for anybody until now.
     end_what_was_commanded(world_);
     const std::uint64_t before = given_up();
     bool ended = false;

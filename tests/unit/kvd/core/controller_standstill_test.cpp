@@ -1,4 +1,4 @@
-// Nobody waits for ever beside memory that could be had; where it cannot, somebody is told.
+// Nobody waits for ever beside memory that could be had. Where none can be had, somebody is told.
 #include <gtest/gtest.h>
 
 #include "kvd/core/controller.hpp"

@@ -136,7 +136,7 @@ class PartsTest : public ::testing::Test {
     (void)ground.memory.go_on();
   }
 
-  /// What was wanted of the shell, of one kind, since the start.
+  /// All orders of one kind to the shell since the start.
   template <class E>
   std::vector<E> emitted() {
     ground.context.pass_on_orders();

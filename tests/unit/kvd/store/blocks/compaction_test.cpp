@@ -1,4 +1,4 @@
-// Which slab of DRAM is emptied, of what, and what becomes of the slots meanwhile.
+// Which slab of DRAM is emptied, what leaves it, and what becomes of the slots meanwhile.
 #include "kvd/store/blocks/compaction.hpp"
 
 #include <gmock/gmock.h>
