@@ -30,7 +30,7 @@ using AttachMessage = std::variant<Hello, JoinGroup, Welcome, Refused, MapSlab, 
                                    UnmapSlab, SlabUnmapped, Goodbye>;
 
 /// Completes the header for the message's type and views the message as the frame to send. The
-/// version is the caller's to set where it was negotiated higher than kVersionMin.
+/// caller sets the version where a higher one than kVersionMin was negotiated.
 [[nodiscard]] std::span<const std::byte> seal(Hello& message);
 [[nodiscard]] std::span<const std::byte> seal(JoinGroup& message);
 [[nodiscard]] std::span<const std::byte> seal(Welcome& message);

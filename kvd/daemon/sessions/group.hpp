@@ -56,7 +56,7 @@ struct Group {
     return std::any_of(devices.begin(), devices.end(),
                        [&](DeviceId device) { return device != devices.front(); });
   }
-  /// Ranks on the device, as bits.
+  /// The ranks on the device, as bits.
   [[nodiscard]] std::uint64_t ranks_on(DeviceId device) const {
     std::uint64_t bits = 0;
     for (std::size_t rank = 0; rank < devices.size(); ++rank) {

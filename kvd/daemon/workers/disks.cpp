@@ -238,7 +238,7 @@ void Disks::opened(core::DiskId id, const std::string& folder, const Opened& tie
                  "cached blocks go to " + files.folder + ": " + words(files.tier->status(), slots));
   uses_.events.feed(core::DiskOpened{id, slots, core::DiskOpened::Lack::kFiles,
                                      bytes_of(*files.tier), files.tier->grain()});
-  if (kept != clears_) {  // it may hold what was cleared since, or before
+  if (kept != clears_) {  // it may hold blocks that were cleared since, or before
     files.tier->clear();
     if (index) index.emplace();
     (void)want_kept();

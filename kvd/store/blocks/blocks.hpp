@@ -219,7 +219,8 @@ struct BroughtRow {
   std::uint32_t number = 0;  ///< as Row::number
   EntryId key;
   Tier tier = Tier::kDram;
-  std::vector<SlotId> slots;  ///< there, by layer group, in state filling: its bytes, complete
+  std::vector<SlotId>
+      slots;  ///< its slots there, by layer group, in state filling, with all its bytes
 };
 /// A cached row that one tier has.
 RowId bring(Blocks& blocks, const BroughtRow& row);

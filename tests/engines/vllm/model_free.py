@@ -87,9 +87,7 @@ class WrongBytes(AssertionError):
 
 
 class Rig:
-    """One engine without a model. `options`: of the connector; `engine`: EngineArgs; `page`: bytes of
-    a block's layer, of which the first hold its tokens; `windows`: of each KV cache group, how many
-    tokens it looks back, 0: to the first."""
+    """One engine without a model. `options`: the connector's options; `engine`: EngineArgs; `page`: bytes of a block's layer, whose first ones hold its tokens; `windows`: how many tokens each KV cache group looks back, 0: to the first."""
 
     def __init__(
         self,
