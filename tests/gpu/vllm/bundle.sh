@@ -24,10 +24,15 @@ OUT=$(cd "$OUT" && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
+# A Python that can make a wheel.
+for python in "${PYTHON:-}" python3 /usr/bin/python3; do
+  [ -z "$python" ] || ! "$python" -c 'import pip, setuptools, wheel' 2>/dev/null || break
+done
+PYTHON=$python sh "$top/deploy/package/wheel.sh" "$work" >&2
 PROGRAMS="kvd kvd-admin kvd-holder kvdctl kvd-pattern kvd-gpu-report kvd-listed" TESTS="daemon_cuda_test" \
   sh "$top/deploy/package/bundle.sh" "$work/kvd" >&2
 rm -rf "$work/kvd/include" "$work/kvd/lib/cmake" "$work/kvd/lib/pkgconfig"
-sh "$top/deploy/package/wheel.sh" "$work/kvd" >&2
+mv "$work"/*.whl "$work/kvd/"
 
 # What the wheel's library asks for and a machine with Python alone may lack; never its C or C++ runtime.
 mkdir "$work/kvd/lib/engine"
