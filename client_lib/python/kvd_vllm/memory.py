@@ -7,7 +7,9 @@ used as that context sees the call and answers it with a region: no name of vLLM
 
 from __future__ import annotations
 
+import functools
 import logging
+import uuid
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -16,6 +18,7 @@ from torch.overrides import TorchFunctionMode
 
 import kvd_client
 from kvd_vllm.chunks import LEAST_CHUNKS, Geometry, geometry_of
+from kvd_vllm.devices import client_of_gpu
 from kvd_vllm.layout import Piece
 from kvd_vllm.mapping import back_the_base
 from kvd_vllm.options import Options
@@ -74,23 +77,12 @@ class KvMemory:
         _free_what_was_left()
         kind = kvd_client.Memory.CUDA if device.type == "cuda" else kvd_client.Memory.HOST
         try:
-            self._client = kvd_client.Client(
-                self._options.endpoint,
-                engine_name=self._options.engine_name,
-                transport=kvd_client.Transport.RING,
-                memory=kind,
-                timeout=self._options.timeout_s,
-            )
+            self._client = self._open(kind, device)
             self._region = self._reserve(count) if self._pieces else None
             if self._region is None:
                 self._region = self._client.allocate(count, timeout=self._options.timeout_s)
         except kvd_client.KvdError as fault:
             self._refuse(f"{type(fault).__name__}: {fault}{_hint(fault, count)}")
-            return None
-        if device.index is not None and kind == kvd_client.Memory.CUDA \
-                and device.index != self._region.device:  # fmt: skip
-            self._refuse(f"kvd lends memory of GPU {self._region.device}, vLLM runs on {device}: "
-                         "start kvd with cuda.device, or vLLM with CUDA_VISIBLE_DEVICES")  # fmt: skip
             return None
         logger.info(
             "kvd: the KV cache of %d bytes lies in kvd's pool (region of %d bytes, engine %d)",
@@ -98,6 +90,18 @@ class KvMemory:
         )  # fmt: skip
         tensor: torch.Tensor = self._region.torch(count).view(torch.int8)
         return tensor
+
+    def _open(self, kind: kvd_client.Memory, device: torch.device) -> kvd_client.Client:
+        """A session for memory of the device that vLLM computes on."""
+        session = functools.partial(
+            kvd_client.Client, self._options.endpoint, engine_name=self._options.engine_name,
+            transport=kvd_client.Transport.RING, memory=kind, timeout=self._options.timeout_s,
+        )  # fmt: skip
+        if kind == kvd_client.Memory.HOST:
+            return session()
+        number = torch.cuda.current_device() if device.index is None else device.index
+        gpu: Any = torch.cuda.get_device_properties(number)
+        return client_of_gpu(lambda each: session(device=each), uuid.UUID(str(gpu.uuid)))
 
     def _reserve(self, count: int) -> kvd_client.ElasticRegion | None:
         """Addresses for all of it, with memory behind what is kept; None: it cannot be elastic."""
