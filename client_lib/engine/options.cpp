@@ -43,7 +43,7 @@ Requests (POST /v1/completions):
 Exit status: 0 after SIGTERM or SIGINT, 1 when it cannot serve, 2 for a mistake on the command line.
 When kvd dies, requests wait for the next one, are computed again and go on where their users are.)";
 
-/// What has no type of its own on the command line.
+/// The options that have no type of their own on the command line.
 struct Plain {
   double ttft_s = 0;
   double tbt_s = 0;

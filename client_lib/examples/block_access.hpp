@@ -14,8 +14,8 @@ class BlockAccess {
   enum class Purpose { kRead, kWrite };
 
   virtual ~BlockAccess() = default;
-  /// A CPU's view of the bytes at `address`, valid until the next open(): to read what stands
-  /// there, or to be written in full and put there by close().
+  /// The CPU's view of the bytes at `address`, valid until the next open(). Read it, or write all
+  /// of it and have close() put it there.
   virtual kvd_client::Result<std::byte*> open(std::byte* address, std::size_t bytes,
                                               Purpose purpose) = 0;
   /// Puts what the view of the last open() holds at `address`.

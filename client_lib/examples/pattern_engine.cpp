@@ -268,7 +268,7 @@ Status PatternEngine::check(const kvd_client::RunEntry& entry, const Piece& piec
     }
     return ok();
   });
-  // With the daemon its memory goes: only what is confirmed afterwards too was read in time.
+  // The memory goes with the daemon, so only reads that are confirmed afterwards were in time.
   if (errors > 0) confirmed = client_.confirm();
   if (!confirmed.ok()) return confirmed;
   summary_.pattern_errors += errors;

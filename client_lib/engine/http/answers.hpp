@@ -23,7 +23,7 @@ class AnswerWriter {
 
   /// A chunk with one token.
   [[nodiscard]] std::string token_chunk(const Piece& piece);
-  /// The chunk that ends a stream: what text is left, and why it ended.
+  /// The chunk that ends a stream, with the rest of the text and why it ended.
   [[nodiscard]] std::string last_chunk(FinishReason reason, const std::string& tail);
   /// A chunk without choices.
   [[nodiscard]] std::string usage_chunk() const;

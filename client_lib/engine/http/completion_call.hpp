@@ -22,9 +22,9 @@ struct CompletionCall {
 };
 
 /// Reads a body as OpenAI's API defines it, and kvd's fields: kvd_ttft_s, kvd_tbt_s, kvd_gap_s
-/// (seconds, 0: the default), kvd_digest (adds kvd_logits_digest to each token). What would change
-/// the answer and is not supported is refused; fields it does not know are ignored, but for kvd_
-/// ones. Errors: 400 naming the field; 404 for another model.
+/// (seconds, 0: the default), kvd_digest (adds kvd_logits_digest to each token). Unsupported fields
+/// that would change the answer are refused. Unknown fields are ignored, except those that begin
+/// with kvd_. Errors: 400 naming the field; 404 for another model.
 [[nodiscard]] std::variant<CompletionCall, ApiError> parse_completion_call(const std::string& body,
                                                                            const ModelCard& model);
 

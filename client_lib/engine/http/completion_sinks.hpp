@@ -16,7 +16,7 @@ namespace kvd::engine {
 /// Held by an answer until the library has sent it, so that a server knows when all are out.
 using OpenAnswer = std::shared_ptr<void>;
 
-/// Answers `request` as JSON. A client that went away before is no news.
+/// Answers `request` as JSON. Nothing is said where the client went away before.
 void reply_json(const web::http::http_request& request, int status, const std::string& body,
                 const OpenAnswer& open = nullptr);
 void reply_error(const web::http::http_request& request, const ApiError& error,

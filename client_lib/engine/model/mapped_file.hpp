@@ -8,9 +8,8 @@
 
 namespace kvd::engine {
 
-/// A file mapped for reading.
-/// Owns:   the mapping. A file that somebody truncates meanwhile raises SIGBUS: copy what outlives
-///         the start.
+/// A file mapped for reading. Owns: the mapping. A file that is truncated meanwhile raises SIGBUS,
+/// so copy what is needed after the start.
 /// Errors: NotFound or InvalidArgument naming the file.
 class MappedFile {
  public:

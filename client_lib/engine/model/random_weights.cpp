@@ -25,7 +25,7 @@ class Random {
     return out;
   }
 
-  /// Keeps the size of what goes through it, and a little more.
+  /// A matrix that keeps the size of its input, or makes it a little larger.
   Matrix matrix(std::uint32_t rows, std::uint32_t columns) {
     return matrix(rows, columns, 1.5F * std::sqrt(3.0F / static_cast<float>(columns)));
   }

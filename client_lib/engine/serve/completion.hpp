@@ -45,10 +45,11 @@ class TokenSink {
   /// were found, but not after the first token.
   virtual void found(std::uint64_t tokens) = 0;
   virtual void token(const Piece& piece) = 0;
-  /// `tail`: text that was held back as the possible beginning of a stop, and is none.
+  /// `tail`: text that was held back because a stop might have begun there.
   virtual void ended(FinishReason reason, const std::string& tail) = 0;
   virtual void failed(const Error& error) = 0;
-  /// Now and then while the request is open: the time to notice that nobody listens any more.
+  /// Called now and then while the request is open, so that a sink can notice that nobody listens
+  /// any more.
   virtual void idle() = 0;
 };
 

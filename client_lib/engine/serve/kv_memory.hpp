@@ -24,7 +24,7 @@ struct Grant {
   std::uint64_t iteration = 0;
   bool streamed = false;  ///< blocks of some run arrive while the iteration computes
   std::vector<Run> runs;
-  std::vector<std::uint64_t> ended;    ///< requests that are no more, for want of memory
+  std::vector<std::uint64_t> ended;    ///< requests that have ended for want of memory
   std::vector<std::uint64_t> drained;  ///< likewise, as this engine is out of service
 };
 

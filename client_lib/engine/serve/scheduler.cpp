@@ -106,7 +106,7 @@ void Scheduler::run() {
       give_back_late();
     }
   }
-  // The session ends next, and with it goes back whatever they hold.
+  // The session ends next, and gives back whatever the requests hold.
   for (auto& [request, job] : jobs_) job.submitted = false;
   fail_jobs(stopping());
 }
@@ -157,7 +157,8 @@ void Scheduler::give_back_late() {
   for (const std::uint64_t request : std::exchange(unreturned_, {})) give_back(request);
 }
 
-/// Before the user hears the end: who waits for an answer may ask again at once.
+/// This comes before the user hears the end, as a user who waits for an answer may ask again at
+/// once.
 void Scheduler::make_room() {
   const std::lock_guard lock(mutex_);
   --health_.open;
@@ -179,7 +180,7 @@ void Scheduler::idle() {
 void Scheduler::on_failure(const Error& error) {
   next_.reset();
   if (error.code != ErrorCode::kUnavailable) {
-    // Whatever its code says, no request is to blame for what concerns them all.
+    // Whatever the code says, no single request is to blame for an error that concerns all.
     fail_jobs(make_error(ErrorCode::kInternal, error.to_string()));
     return;
   }

@@ -2,8 +2,8 @@
 
 namespace kvd_llama {
 
-/// Signals as questions: the driver asks between steps, and no handler ever runs.
-/// Call block_signals() before any thread exists, so that all inherit the mask.
+/// Turns signals into questions: the driver asks between steps, and no handler ever runs. Call
+/// block_signals() before any thread exists, so that all inherit the mask.
 void block_signals();
 /// SIGTERM or SIGINT has arrived (it stays pending, so the answer stays true).
 bool stop_requested();
