@@ -268,7 +268,7 @@ void CommandWorld::measure_regions() {
 
 void CommandWorld::measure_events(const Placer& fullest, const Placer& parks, EngineId requests,
                                   EngineId named) {
-  // These are copies of the fullest domain; the first is a store of which all is kept.
+  // These are copies of the fullest domain. The first is a store that keeps everything.
   for (int i = 0; i < 4 && !held_.empty(); ++i) {
     const Ticket ticket = held_.front();
     held_.erase(held_.begin());

@@ -25,7 +25,7 @@ constexpr std::uint32_t kGroups = 8;
 constexpr Bytes kGroup = 256 * kKiB;
 constexpr Bytes kBlock = kGroup * kGroups;
 constexpr std::uint32_t kDepth = 16;
-constexpr std::uint32_t kAsked = 2 * kDepth;  // of the tier: as many wait as are under way
+constexpr std::uint32_t kAsked = 2 * kDepth;  // as many wait as are under way
 constexpr Nanoseconds kDiskPatience = std::chrono::seconds(60);
 
 [[noreturn]] void give_up(const std::string& why) {
