@@ -1,13 +1,19 @@
-"""In gate.sh's environment: vLLM's operators are there, and its GPU side imports. Exit status 0: all of it."""
+"""In gate.sh's environment: vLLM's operators are there, its GPU side imports, and it takes the arguments of
+quarter.sh's engines. Exit status 0: all of it."""
 
 from __future__ import annotations
 
 import importlib
 import json
 import sys
+import tempfile
 from importlib.metadata import packages_distributions
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+
+import bench
+import kvd_random
 
 # What a step on a Hopper GPU calls, by library.
 OPERATORS = {
@@ -38,6 +44,8 @@ def pretend_hopper() -> None:
     triton.backends.backends["nvidia"].driver.is_active = staticmethod(lambda: True)
     facts = SimpleNamespace(multi_processor_count=132, total_memory=80 << 30, name="H100", major=9, minor=0)
     cuda: Any = torch.cuda
+    cuda.is_available = lambda: True
+    cuda.device_count = lambda: 1
     cuda.current_device = lambda *_: 0
     cuda.get_device_capability = lambda *_: (9, 0)
     cuda.get_device_properties = lambda *_: facts
@@ -47,6 +55,29 @@ def pretend_hopper() -> None:
 
     NonNvmlCudaPlatform.get_device_capability = classmethod(lambda *_, **__: DeviceCapability(9, 0))
     vllm.platforms._current_platform = NonNvmlCudaPlatform()
+
+
+def configure(kvd: bool) -> None:
+    """An engine of quarter.sh, as far as vLLM decides without a GPU what it is to be. Raises what vLLM says."""
+    from vllm.distributed.kv_transfer.kv_connector.utils import get_kv_connector_cache_layout
+    from vllm.engine.arg_utils import EngineArgs
+
+    kvd_random.register()
+    sizes = bench.sizes(gpu=True)
+    given: dict[str, Any] = {
+        "load_format": kvd_random.LOAD_FORMAT, "skip_tokenizer_init": True, "max_model_len": sizes.longest,
+        "kv_cache_memory_bytes": sizes.kv_bytes, **sizes.engine,
+    }  # fmt: skip
+    if kvd:
+        import kvd_vllm
+
+        kvd_vllm.register()
+        given |= {"kv_transfer_config": bench.CONNECTOR, "scheduler_cls": f"kvd_vllm.{sizes.scheduler}"}
+    with tempfile.TemporaryDirectory() as folder:
+        model = kvd_random.write_config(Path(folder), sizes.model)
+        config = EngineArgs(model=str(model), **given).create_engine_config()
+    assert config.use_v2_model_runner and config.scheduler_config.async_scheduling
+    assert not kvd or get_kv_connector_cache_layout(config) == "BLNHC"
 
 
 def fault_of(action: Any) -> str:
@@ -65,6 +96,8 @@ def main() -> int:
     for library, names in OPERATORS.items():
         for name in names:
             faults[f"{library}.{name}"] = fault_of(lambda s=library, n=name: getattr(getattr(torch.ops, s), n))
+    for name, kvd in (("stock", False), ("kvd", True)):
+        faults[f"an engine: {name}"] = fault_of(lambda k=kvd: configure(k))
     found = packages_distributions()
     tops = {module.split(".")[0] for module in sys.modules}
     used = sorted({dist for top in tops for dist in found.get(top, [])})

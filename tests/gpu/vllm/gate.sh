@@ -48,4 +48,5 @@ packages=$cache/venv/lib/python3.12/site-packages
 # shellcheck disable=SC2046 # names without spaces
 PYTHONPATH=$root/deploy/ci "$python" "$here/gate_stubs.py" "$packages" $(find "$cache/site/vllm" -name '*.so') >"$cache/log" 2>&1 ||
   { cat "$cache/log" >&2; fail "the stubs do not build"; }
-LD_LIBRARY_PATH=$packages/nvidia/cu13/lib PYTHONPATH=$cache/site "$cache/venv/bin/python" "$here/gate.py"
+LD_LIBRARY_PATH=$packages/nvidia/cu13/lib PYTHONPATH=$cache/site:$root/client_lib/python \
+  VLLM_ENABLE_V1_MULTIPROCESSING=0 HF_HUB_OFFLINE=1 PYTHONDONTWRITEBYTECODE=1 "$cache/venv/bin/python" "$here/gate.py"

@@ -15,7 +15,7 @@
 #
 # Each item has its seconds, is ended by its deadline, and the next begins. OUT (./quarter) gets quarter.json and
 # quarter.md, rewritten after each item, logs.txt, and gpu-report.* of kvd's experiments: fewer than 8 files.
-# QUARTER_MODEL=1.5b takes the smaller model. Exit status: 0 nothing failed, 1 something did, 2 it could not run.
+# QUARTER_MODEL=1.5b takes a smaller model, which a card of 80 GB holds beside kvd. Exit status: 0 nothing failed, 1 something did, 2 it could not run.
 set -u
 
 here=$(cd "$(dirname "$0")" && pwd)
