@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <span>
@@ -182,9 +183,10 @@ class DeviceBackend {
   /// fences there are written by the CPU once it has seen the copies end. Host: nothing to do.
   /// Errors: InvalidArgument for a range that is not whole pages or is adopted already.
   [[nodiscard]] virtual Status adopt_page(void* /*address*/, Bytes /*size*/) { return {}; }
-  /// Ends that; unknown addresses are ignored. Before the page is unmapped, and after poll() has
-  /// handed out the last batch with a fence in it.
-  virtual void release_page(void* /*address*/) {}
+  /// Ends that, and returns at once; unknown addresses are ignored. The page has to stay mapped
+  /// until the device has let go of it, for which a driver may wait: `mapping` is what keeps it so,
+  /// and is held until then. After poll() has handed out the last batch with a fence in it.
+  virtual void release_page(void* /*address*/, const std::shared_ptr<const void>& /*mapping*/) {}
   /// Not ok once the device is lost: DeviceError with the cause. Every batch then fails, no fence
   /// is written any more (waiters are released by poison alone, safety rule 2), memory that a stray
   /// copy may still touch is kept until the process ends. Nothing but a restart of kvd mends it.

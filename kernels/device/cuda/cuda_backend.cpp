@@ -262,10 +262,9 @@ Status CudaBackend::adopt_page(void* address, Bytes size) {
   return engine->pages().adopt(parts_->driver, reinterpret_cast<std::uintptr_t>(address), size);
 }
 
-void CudaBackend::release_page(void* address) {
+void CudaBackend::release_page(void* address, const std::shared_ptr<const void>& mapping) {
   if (!parts_->engine) return;
-  const ScopedCurrent current(parts_->engine->context());
-  parts_->engine->pages().release(reinterpret_cast<std::uintptr_t>(address));
+  parts_->engine->pages().release(reinterpret_cast<std::uintptr_t>(address), mapping);
 }
 
 Result<Slab> CudaBackend::do_create_slab(Tier tier, Bytes size) {

@@ -60,7 +60,7 @@ class CudaBackend final : public DeviceBackend {
   [[nodiscard]] int completion_fd() const override;
   [[nodiscard]] std::optional<DeviceIdentity> identity() const override;
   [[nodiscard]] Status adopt_page(void* address, Bytes size) override;
-  void release_page(void* address) override;
+  void release_page(void* address, const std::shared_ptr<const void>& mapping) override;
   [[nodiscard]] Status health() const override;
   /// Whether host memory is of registered memfds; what the driver made ends with the process.
   [[nodiscard]] bool reopens_slabs() const override;

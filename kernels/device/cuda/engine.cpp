@@ -52,7 +52,7 @@ Status Engine::open() {
   zero_dram_.emplace(std::move(zero_dram));
   KVD_TRY(try_copies());
   KVD_TRY(zero(*zero_hbm_));
-  pages_.emplace(world_.health);
+  pages_.emplace(context_, world_.health);
   readback_.emplace(
       ReadbackWorld{world_.driver, world_.capabilities, world_.health, world_.stall_limit});
   const QueueWorld queue{context_,        world_.clock, world_.health, *pages_,

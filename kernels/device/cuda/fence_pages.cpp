@@ -1,5 +1,7 @@
 #include "kernels/device/cuda/fence_pages.hpp"
 
+#include <pthread.h>
+
 #include <string>
 #include <utility>
 
@@ -13,6 +15,18 @@ bool whole_pages(std::uintptr_t address, Bytes size) {
 }
 
 }  // namespace
+
+FencePages::FencePages(const PrimaryContext& context, const Health& health)
+    : context_(context), health_(health), thread_([this] { let_go(); }) {}
+
+FencePages::~FencePages() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  wake_.notify_all();
+  thread_.join();
+}
 
 Status FencePages::adopt(const Driver& driver, std::uintptr_t address, Bytes size) {
   if (!whole_pages(address, size)) {
@@ -31,16 +45,45 @@ Status FencePages::adopt(const Driver& driver, std::uintptr_t address, Bytes siz
                        HostRegistration::make(driver, address, size));
   std::vector<std::uint64_t> queued(size.size() / sizeof(std::uint64_t));
   pages_.emplace(address,
-                 std::make_unique<Page>(Page{std::move(registration), std::move(queued), 0}));
+                 std::make_unique<Page>(Page{{}, std::move(registration), std::move(queued)}));
   return {};
 }
 
-void FencePages::release(std::uintptr_t address) {
+void FencePages::release(std::uintptr_t address, std::shared_ptr<const void> mapping) {
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = pages_.find(address);
+    if (found == pages_.end()) return;
+    std::unique_ptr<Page> page = std::move(found->second);
+    pages_.erase(found);
+    page->mapping = std::move(mapping);
+    if (page->writes > 0 || health_.lost()) {
+      kept_.push_back(std::move(page));
+    } else {
+      released_.push_back(std::move(page));
+    }
+  }
+  wake_.notify_all();
+}
+
+bool FencePages::any() const {
   const std::lock_guard lock(mutex_);
-  const auto found = pages_.find(address);
-  if (found == pages_.end()) return;
-  if (found->second->writes > 0 || health_.lost()) kept_.push_back(std::move(found->second));
-  pages_.erase(found);
+  return !pages_.empty();
+}
+
+void FencePages::let_go() {
+  ::pthread_setname_np(::pthread_self(), "kvd-cuda-pages");
+  const ScopedCurrent current(context_);
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    wake_.wait(lock, [this] { return stopping_ || !released_.empty(); });
+    if (released_.empty()) return;
+    std::unique_ptr<Page> page = std::move(released_.front());
+    released_.pop_front();
+    lock.unlock();
+    page.reset();
+    lock.lock();
+  }
 }
 
 FencePages::Target FencePages::target(const std::atomic<std::uint64_t>* word) {

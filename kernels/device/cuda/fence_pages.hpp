@@ -3,24 +3,31 @@
 #include <cuda.h>
 
 #include <atomic>
+#include <condition_variable>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <thread>
 #include <vector>
 
 #include "ipc/vocabulary/result.hpp"
 #include "ipc/vocabulary/units.hpp"
+#include "kernels/device/cuda/context.hpp"
 #include "kernels/device/cuda/health.hpp"
 #include "kernels/device/cuda/host_registration.hpp"
 
 namespace kvd::kernels::cuda {
 
 /// The pages shared with clients in which copy queues may write fence words, registered with the
-/// driver. A page that a queued write may still reach stays registered, released or not.
-/// Owner: thread-safe. A context is current in adopt, release and at destruction.
+/// driver. A page that a queued write may still reach stays registered, released or not. Others
+/// are let go by a thread of its own: the driver waits for all streams then (H200 with driver 580:
+/// deploy/gpu-reports, E18).
+/// Owner: thread-safe. A context is current in adopt and at destruction.
 class FencePages {
   struct Page {
+    std::shared_ptr<const void> mapping;  // of a released one; first: outlives the registration
     HostRegistration registration;
     std::vector<std::uint64_t>
         queued;              // by word: the highest value that a stream was told to write
@@ -41,12 +48,18 @@ class FencePages {
     CUdeviceptr address_ = 0;
   };
 
-  explicit FencePages(const Health& health) : health_(health) {}
+  FencePages(const PrimaryContext& context, const Health& health);
+  FencePages(const FencePages&) = delete;
+  FencePages& operator=(const FencePages&) = delete;
+  /// Waits until all that were released are let go.
+  ~FencePages();
 
   /// Errors: InvalidArgument for a range that is not whole pages or overlaps one that is adopted;
   ///         those of the driver.
   [[nodiscard]] Status adopt(const Driver& driver, std::uintptr_t address, Bytes size);
-  void release(std::uintptr_t address);
+  /// `mapping`: what keeps the page mapped, held as long as it is registered.
+  void release(std::uintptr_t address, std::shared_ptr<const void> mapping);
+  [[nodiscard]] bool any() const;
 
   /// Announces a write. Every target goes to done(), except on a lost device.
   [[nodiscard]] Target target(const std::atomic<std::uint64_t>* word);
@@ -57,10 +70,17 @@ class FencePages {
   void done(const Target& target);
 
  private:
+  void let_go();
+
+  const PrimaryContext& context_;
   const Health& health_;
-  std::mutex mutex_;  // guards everything below
+  mutable std::mutex mutex_;  // guards everything up to the thread
+  std::condition_variable wake_;
   std::map<std::uintptr_t, std::unique_ptr<Page>> pages_;
   std::vector<std::unique_ptr<Page>> kept_;  // released too early, or with the device lost
+  std::deque<std::unique_ptr<Page>> released_;
+  bool stopping_ = false;
+  std::thread thread_;  // last: starts when all else stands
 };
 
 }  // namespace kvd::kernels::cuda

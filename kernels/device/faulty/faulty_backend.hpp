@@ -57,7 +57,9 @@ class FaultyBackend final : public DeviceBackend {
   [[nodiscard]] Status adopt_page(void* address, Bytes size) override {
     return inner_->adopt_page(address, size);
   }
-  void release_page(void* address) override { inner_->release_page(address); }
+  void release_page(void* address, const std::shared_ptr<const void>& mapping) override {
+    inner_->release_page(address, mapping);
+  }
   [[nodiscard]] Status health() const override { return inner_->health(); }
   [[nodiscard]] std::string kind() const override { return inner_->kind(); }
 

@@ -34,7 +34,7 @@ class PageLease {
   ~PageLease() {
     for (const auto& writer : writers_) {
       // A backend that is gone has let go of every page.
-      if (const auto backend = writer.lock()) backend->release_page(page_->bytes().data());
+      if (const auto backend = writer.lock()) backend->release_page(page_->bytes().data(), page_);
     }
   }
   PageLease(const PageLease&) = delete;

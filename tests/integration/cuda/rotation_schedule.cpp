@@ -110,7 +110,7 @@ RotationSchedule::World::~World() {
     must(::cuDevicePrimaryCtxRelease(0));
   }
   if (fence_ == nullptr) return;
-  backend_->release_page(fence_);
+  backend_->release_page(fence_, {});
   backend_.reset();
   ::munmap(fence_, kPage);
 }

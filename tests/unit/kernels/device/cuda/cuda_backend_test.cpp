@@ -14,6 +14,8 @@
 #include <thread>
 
 #include "kernels/device/cuda/context.hpp"
+#include "kernels/device/cuda/host_registration.hpp"
+#include "kernels/device/cuda/stream.hpp"
 #include "kernels/device/cuda/vmm.hpp"
 #include "tests/contract/device/device_fixture.hpp"
 #include "tests/unit/kernels/device/cuda/fake_driver.hpp"
@@ -167,7 +169,7 @@ TEST(CudaBackend, LeavesNothingBehind) {
     const auto exported = backend->export_slab(device.handle);
     ASSERT_TRUE(exported.ok());
     EXPECT_NE(::fcntl(exported->get(), F_GETFD) & FD_CLOEXEC, 0);
-    backend->release_page(page.start());
+    backend->release_page(page.start(), {});
     backend.reset();
   }
   FakeDriver::expect_no_leaks();
@@ -680,7 +682,7 @@ TEST_F(CudaCopies, WhereTheDeviceCannotTheCpuDoes) {
 
 TEST_F(CudaCopies, AWordInNoAdoptedPageIsTheCpus) {
   open("FAKECUDA_FAIL=cuStreamWriteValue64:1:700");
-  backend_->release_page(page_.start());
+  backend_->release_page(page_.start(), {});
   EXPECT_TRUE(copy(*backend_, in(5)).status.ok());
   EXPECT_EQ(page_.word(0).load(), 5u);
 }
@@ -700,6 +702,43 @@ TEST_F(CudaCopies, WhoSleepsOnAFenceOfTheDeviceIsWoken) {
   EXPECT_LT(kSteady.now() - start, std::chrono::seconds(15)) << "it woke by its own timeout";
 }
 
+// Engines' kernels would wait for the SMs, which the driver's memset takes.
+TEST_F(CudaCopies, SlabsThatAreMadeBesideEnginesAreZeroedByTheCopyEngine) {
+  open("FAKECUDA_FAIL=cuMemsetD8Async:3:700");  // after the zeros and the fixture's slab
+  const Slab made = slab_or_die(*backend_, Tier::kHbm, kMiB * 6);
+  bool zeroed = false;
+  EXPECT_TRUE(backend_
+                  ->read_slab(made.address, kMiB * 6,
+                              [&](std::span<const std::byte> bytes) { zeroed = all_zero(bytes); })
+                  .ok());
+  EXPECT_TRUE(zeroed) << "fresh memory of the fake driver is not zero";
+}
+
+// The driver waits for all streams of the process before it lets go of a page. Who releases one, on
+// the control thread, does not.
+TEST_F(CudaCopies, ReleasingAPageDoesNotWaitForStreams) {
+  open("FAKECUDA_WAIT_LIMIT_MS=2000");
+  const cuda::Driver& driver = *cuda::Driver::load().value();
+  const auto context = cuda::PrimaryContext::retain(driver, cuda::find_device(driver, {}).value());
+  const cuda::ScopedCurrent current(*context);
+  const SharedPage gate;
+  const auto word =
+      cuda::HostRegistration::make(driver, reinterpret_cast<std::uintptr_t>(gate.start()), kPage);
+  const auto stream = cuda::Stream::create(driver);
+  ASSERT_TRUE(context.ok() && word.ok() && stream.ok());
+  ASSERT_EQ(driver.stream_wait_value64(stream->get(), word->device_address(), 1, 0), CUDA_SUCCESS);
+  auto mapping = std::make_shared<const int>(0);
+  const std::weak_ptr<const int> held = mapping;
+  backend_->release_page(page_.start(), std::exchange(mapping, nullptr));
+  EXPECT_FALSE(held.expired()) << "unmapped while it is registered";
+  gate.word(0).store(1);
+  for (int i = 0; i < 20'000 && !held.expired(); ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  EXPECT_TRUE(held.expired());
+  EXPECT_EQ(driver.stream_synchronize(stream->get()), CUDA_SUCCESS);
+}
+
 TEST_F(CudaCopies, PagesThatMakeNoSenseAreRefused) {
   open("");
   const auto code = [&](std::size_t offset, Bytes size) {
@@ -709,8 +748,13 @@ TEST_F(CudaCopies, PagesThatMakeNoSenseAreRefused) {
   EXPECT_EQ(code(8, kPage), ErrorCode::kInvalidArgument);
   EXPECT_EQ(code(0, Bytes(100)), ErrorCode::kInvalidArgument);
   EXPECT_EQ(code(0, Bytes(0)), ErrorCode::kInvalidArgument);
-  backend_->release_page(page_.start());
-  backend_->release_page(page_.start());
+  auto mapping = std::make_shared<const int>(0);
+  const std::weak_ptr<const int> held = mapping;
+  backend_->release_page(page_.start(), std::exchange(mapping, nullptr));
+  backend_->release_page(page_.start(), {});
+  for (int i = 0; i < 20'000 && !held.expired(); ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
   EXPECT_EQ(code(0, kPage), ErrorCode::kOk);
 }
 
@@ -746,7 +790,7 @@ TEST_F(CudaCopies, AStickyErrorFailsEverythingAndFencesNothing) {
   EXPECT_EQ(page_.word(0).load(), 0u);
   expect_lost("(719)");
   // What a stray copy may touch stays, whoever lets go of it.
-  backend_->release_page(page_.start());
+  backend_->release_page(page_.start(), {});
   EXPECT_TRUE(backend_->destroy_slab(host_.handle).ok());
   EXPECT_TRUE(backend_->destroy_slab(device_.handle).ok());
   EXPECT_EQ(::msync(bytes_of(host_).data(), 4096, MS_ASYNC), 0) << "unmapped under a copy";
@@ -762,7 +806,7 @@ TEST_F(CudaCopies, ACopyThatDoesNotMoveLosesTheDevice) {
   }
   EXPECT_EQ(page_.word(0).load(), 0u);
   expect_lost("have not moved for 30000 ms");
-  backend_->release_page(page_.start());
+  backend_->release_page(page_.start(), {});
   EXPECT_TRUE(backend_->destroy_slab(host_.handle).ok());
   EXPECT_EQ(::msync(bytes_of(host_).data(), 4096, MS_ASYNC), 0) << "unmapped under a copy";
 }
@@ -797,6 +841,86 @@ TEST_F(CudaCopies, NoMoreThanTwoBurstsAreQueuedOnTheDevice) {
   }
   wait_while_time_passes(*backend_, clock_, 5);
   expect_lost("have not moved");
+  EXPECT_EQ(page_.word(0).load(), 0u);
+}
+
+TEST_F(CudaGate, ShutdownWithAClosedGateEndsAndKeepsWhatACopyMayTouch) {
+  CudaConfig config = in_small_bursts();
+  config.stop_limit = std::chrono::milliseconds(50);
+  open("FAKECUDA_STALL=h2d", config, clock_);
+  submit_all(5);
+  clock_.wait_for_reads(10);
+  backend_.reset();
+  EXPECT_EQ(::msync(bytes_of(host_).data(), 4096, MS_ASYNC), 0) << "unmapped under a copy";
+  EXPECT_EQ(page_.word(0).load(), 0u);
+}
+
+TEST_F(CudaGate, ShutdownWaitsForTheBurstsThatAreQueued) {
+  open("FAKECUDA_DELAY_US=2000", in_small_bursts());
+  submit_all(40);
+  backend_.reset();  // the strict driver aborts on memory that goes while it is copied
+  FakeDriver::expect_no_leaks();
+  EXPECT_LT(page_.word(0).load(), 40u);
+}
+
+/// Calls that fail once in the middle of bursts that stand before a gate.
+struct GateCase {
+  const char* fails;
+  std::size_t failed;  // batches
+};
+class GateFaults : public CudaGate, public ::testing::WithParamInterface<GateCase> {};
+INSTANTIATE_TEST_SUITE_P(Calls, GateFaults,
+                         ::testing::Values(GateCase{"cuMemcpyBatchAsync:3:1", 1},
+                                           GateCase{"cuStreamWaitValue64:1:801", 0},
+                                           GateCase{"cuStreamWaitValue64:2:801", 0},
+                                           GateCase{"cuStreamWriteValue64:1:801", 0},
+                                           GateCase{"cuStreamWriteValue64:5:801", 0}));
+
+TEST_P(GateFaults, CostNoMoreThanTheirBatch) {
+  open(std::string("FAKECUDA_FAIL=") + GetParam().fails, in_small_bursts());
+  submit_all(12);
+  std::size_t failed = 0;
+  for (const Completion& done : wait_for(*backend_, 12)) failed += done.status.ok() ? 0u : 1u;
+  EXPECT_EQ(failed, GetParam().failed);
+  EXPECT_EQ(page_.word(0).load(), 12u);
+  EXPECT_TRUE(backend_->health().ok());
+  backend_->release_page(page_.start(), {});
+  backend_.reset();
+  FakeDriver::expect_no_leaks();
+}
+
+class GateLosses : public CudaGate, public ::testing::WithParamInterface<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Calls, GateLosses,
+                         ::testing::Values("STICKY=cuStreamWaitValue64:2:719",
+                                           "STICKY=cuStreamWriteValue64:2:719",
+                                           "FAIL=cuStreamWaitEvent:3:1", "FAIL=cuEventRecord:3:1"));
+
+TEST_P(GateLosses, LoseTheDeviceAndEndAllBatches) {
+  open(std::string("FAKECUDA_") + GetParam(), in_small_bursts());
+  for (int i = 0; i < 12; ++i) (void)backend_->submit(in(++ticket_, 0, kBurst));
+  const auto accepted = backend_->counters().batches_submitted[0];
+  EXPECT_EQ(wait_for(*backend_, accepted).size(), accepted);
+  EXPECT_EQ(backend_->health().code(), ErrorCode::kDeviceError);
+}
+
+// All streams of the process are worked on one after the other then: who opens a gate must not be
+// queued behind who waits there.
+TEST_F(CudaGate, OneHardwareQueueIsEnough) {
+  open("CUDA_DEVICE_MAX_CONNECTIONS=1 FAKECUDA_WAIT_LIMIT_MS=5000", in_small_bursts());
+  for (int i = 0; i < 20; ++i) {
+    ASSERT_TRUE(backend_->submit(in(++ticket_, 0, kBurst)).ok());
+    ASSERT_TRUE(backend_->submit(out(++ticket_, 1, kBurst)).ok());
+  }
+  for (const Completion& done : wait_for(*backend_, 40)) EXPECT_TRUE(done.status.ok());
+  EXPECT_EQ(page_.word(0).load(), 39u);
+  EXPECT_EQ(page_.word(1).load(), 40u);
+}
+
+TEST_F(CudaGate, WhereStreamsDoNotWaitOnMemoryTheCpuMakesTheGap) {
+  open("FAKECUDA_STREAM_MEMORY_OPERATIONS=0", in_small_bursts());
+  submit_all(12);
+  for (const Completion& done : wait_for(*backend_, 12)) EXPECT_TRUE(done.status.ok());
+  EXPECT_EQ(page_.word(0).load(), 12u);
 }
 
 TEST_F(CudaCopies, SmallBatchesShareABurst) {
@@ -841,7 +965,7 @@ TEST_F(CudaCopies, DestructionDoesNotWaitForeverAndKeepsWhatACopyMayTouch) {
 TEST_F(CudaCopies, APageReleasedUnderAQueuedFenceStaysRegistered) {
   open("FAKECUDA_DELAY_US=2000");
   ASSERT_TRUE(backend_->submit(in(1, 0, kMiB * 4)).ok());
-  backend_->release_page(page_.start());  // strict: aborts if it were unregistered in flight
+  backend_->release_page(page_.start(), {});  // strict: aborts if it were unregistered in flight
   EXPECT_TRUE(wait_for(*backend_, 1).front().status.ok());
   EXPECT_EQ(page_.word(0).load(), 1u);
 }
