@@ -132,6 +132,7 @@ struct CudaBackend::Parts {
     KVD_ASSIGN_OR_RETURN(
         cuda::HbmSlab slab,
         cuda::HbmSlab::create(running.context(), size, granularity, capabilities.gpu_direct_rdma));
+    KVD_TRY(slab.export_once());
     const auto [handle, made] = keep(hbm, std::move(slab));
     Status written = running.zero(*made);
     if (written.ok() && fill) written = fill(*made);

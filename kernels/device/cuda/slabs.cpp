@@ -1,5 +1,6 @@
 #include "kernels/device/cuda/slabs.hpp"
 
+#include <fcntl.h>
 #include <sys/mman.h>
 
 #include <cerrno>
@@ -60,6 +61,18 @@ Result<HbmSlab> HbmSlab::map(const PrimaryContext& context, PhysicalMemory memor
   KVD_ASSIGN_OR_RETURN(Mapping mapping, Mapping::map(range.address(), memory));
   KVD_TRY(grant_access(driver, mapping.address(), size, context.device(), access));
   return HbmSlab(std::move(memory), std::move(range), std::move(mapping));
+}
+
+Status HbmSlab::export_once() {
+  KVD_ASSIGN_OR_RETURN(exported_, memory_.export_fd());
+  return {};
+}
+
+Result<UniqueFd> HbmSlab::share() const {
+  UniqueFd copy(::fcntl(exported_.get(), F_DUPFD_CLOEXEC, 0));
+  if (copy.get() >= 0) return copy;
+  return make_error(ErrorCode::kUnavailable,
+                    std::string("cannot duplicate a slab's descriptor: ") + std::strerror(errno));
 }
 
 Result<NumaSlab> NumaSlab::create(const PrimaryContext& context, Bytes size, Bytes granularity,

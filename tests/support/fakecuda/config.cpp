@@ -76,6 +76,7 @@ Config read_config() {
   read("FAKECUDA_DRIVER_VERSION", config.driver_version);
   read("FAKECUDA_COMPUTE_CAPABILITY", config.compute_capability);
   read("FAKECUDA_TIME_SLICE_US", config.time_slice_us);
+  read("FAKECUDA_EXPORT_US", config.export_us);
   read(kQueues, config.hardware_queues);
   unsigned init = 0, strict = 0, host_numa = 1, memory_operations = 1, host_addresses = 1,
            synchronous = 0;

@@ -36,6 +36,7 @@ struct Config {
   bool host_addresses = true;
   bool synchronous = false;
   std::size_t context_bytes = 0;
+  unsigned export_us = 0;
   unsigned hardware_queues = 8;  // of a context, for all its streams
   unsigned time_slice_us = 0;    // 0: the GPU is this process's alone
   std::string report;

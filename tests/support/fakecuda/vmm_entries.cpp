@@ -1,5 +1,7 @@
 // Physical memory, address ranges and access: checks of arguments in front of Vmm.
+#include <chrono>
 #include <cstdint>
+#include <thread>
 
 #include "tests/support/fakecuda/driver.hpp"
 
@@ -96,7 +98,8 @@ CUresult CUDAAPI cuMemExportToShareableHandle(void* out, CUmemGenericAllocationH
   if (const CUresult r = enter("cuMemExportToShareableHandle", Needs::kHealthy)) return r;
   if (out == nullptr || flags != 0) return CUDA_ERROR_INVALID_VALUE;
   if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) return CUDA_ERROR_NOT_SUPPORTED;
-  const std::lock_guard lock(driver().mutex);
+  const std::lock_guard lock(driver().mutex);  // other threads' calls wait for it, too
+  std::this_thread::sleep_for(std::chrono::microseconds(driver().config.export_us));
   const auto memory = driver().vmm.find(handle);
   if (!memory || memory->prop().requestedHandleTypes != type) return CUDA_ERROR_INVALID_VALUE;
   const int fd = memory->export_fd();
