@@ -90,7 +90,23 @@ Engine::~Engine() {
   setup_.reset();
 }
 
+// Piece by piece, so that it never keeps the copy engine for longer than a burst.
+Status Engine::zero_by_copies(const HbmSlab& slab) {
+  constexpr const char* kWhat = "zeroing device memory beside engines";
+  const auto* zeros = reinterpret_cast<const void*>(zero_dram_->address());
+  for (Bytes done; done < slab.size();) {
+    const Bytes piece = std::min(kHugePage, slab.size() - done);
+    const CUresult queued = world_.driver.memcpy_htod_async(slab.address() + done.size(), zeros,
+                                                            piece.size(), setup_->get());
+    KVD_TRY(world_.health.check(queued, kWhat));
+    KVD_TRY(settle(kWhat));
+    done += piece;
+  }
+  return {};
+}
+
 Status Engine::zero(const HbmSlab& slab) {
+  if (pages_ && pages_->any()) return zero_by_copies(slab);
   const CUresult queued =
       world_.driver.memset_d8_async(slab.address(), 0, slab.size().size(), setup_->get());
   KVD_TRY(world_.health.check(queued, "zeroing device memory"));
