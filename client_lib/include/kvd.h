@@ -128,8 +128,10 @@ KVD_API kvd_status kvd_region_free(kvd_handle* handle, uint64_t region_id, uint6
 
 /* A region for memory that comes and goes, so that several engines can share the pool. It is
  * addresses for `bytes`, rounded up to whole slabs, with no memory behind them. Reading or writing
- * there is an error until kvd_region_grow has put memory there. A tensor or a cache may cover all
- * of it; a cache's copy fails where one of its blocks has no memory. kvd_region_free ends it. */
+ * there is an error until kvd_region_grow has put memory there. With CUDA memory one slab of the
+ * GPU stands there, beside what kvd lends: what is written there is lost. A tensor or a cache may
+ * cover all of it; a cache's copy fails where one of its blocks has no memory. kvd_region_free ends
+ * it. */
 KVD_API kvd_status kvd_region_reserve(kvd_handle* handle, uint64_t bytes, uint64_t timeout_ns,
                                       kvd_region* region);
 /* Puts a zeroed slab behind each of at most 4096 positions, all or none: position p is at address +

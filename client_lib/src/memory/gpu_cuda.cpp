@@ -7,16 +7,20 @@
 #include "client_lib/src/memory/driver_wait.hpp"
 #include "client_lib/src/memory/gpu.hpp"
 #include "client_lib/src/memory/gpu_fences.hpp"
+#include "ipc/vocabulary/keep.hpp"
 #include "kernels/device/cuda/context.hpp"
 #include "kernels/device/cuda/device.hpp"
 #include "kernels/device/cuda/driver.hpp"
 #include "kernels/device/cuda/error.hpp"
+#include "kernels/device/cuda/stream.hpp"
 #include "kernels/device/cuda/vmm.hpp"
 
 namespace kvd::client {
 namespace {
 
 namespace cuda = kernels::cuda;
+
+constexpr Nanoseconds kZeroing = std::chrono::seconds(10);
 
 CUdeviceptr device_pointer(Bytes offset, CUdeviceptr base) { return base + offset.size(); }
 
@@ -27,6 +31,31 @@ Status idle_after(const cuda::Driver& driver, CUresult result) {
                     cuda::error_of(driver, result, "waiting for the GPU").message +
                         ": a graph was being captured, and its capture has failed by this: keep "
                         "kvd_hold_mappings around captures");
+}
+
+/// Memory of this process, of zeros: what an attention kernel reads by mistake is no NaN.
+Result<cuda::PhysicalMemory> make_scratch(const cuda::PrimaryContext& context, Bytes size) {
+  const cuda::Driver& driver = context.driver();
+  struct Mapped {
+    cuda::PhysicalMemory memory;
+    cuda::AddressRange range;
+    cuda::Mapping mapping;
+    cuda::Stream stream;
+  };
+  KVD_ASSIGN_OR_RETURN(auto memory, cuda::PhysicalMemory::create(driver, context.device(), size));
+  KVD_ASSIGN_OR_RETURN(auto range, cuda::AddressRange::reserve(driver, size));
+  KVD_ASSIGN_OR_RETURN(auto mapping, cuda::Mapping::map(range.address(), memory));
+  KVD_TRY(cuda::grant_access(driver, range.address(), size, context.device(),
+                             cuda::Access::kReadWrite));
+  KVD_ASSIGN_OR_RETURN(auto stream, cuda::Stream::create(driver));
+  auto mapped = std::make_unique<Mapped>(
+      Mapped{std::move(memory), std::move(range), std::move(mapping), std::move(stream)});
+  CUresult done =
+      driver.memset_d8_async(mapped->range.address(), 0, size.size(), mapped->stream.get());
+  if (done == CUDA_SUCCESS) done = mapped->stream.drain(kZeroing);
+  if (done == CUDA_SUCCESS) return std::move(mapped->memory);
+  keep_for_ever(std::move(mapped));  // it may still be written
+  return cuda::error_of(driver, done, "zeroing a slab");
 }
 
 /// Slabs that are allocations of the GPU, side by side. Maps whole handles, as the driver allows
@@ -61,6 +90,21 @@ class GpuRange final : public SlabRange {
                               context_.device(), cuda::Access::kReadWrite);
   }
 
+  // vLLM warms up on blocks that it has not been granted, and leaves their numbers in its tables.
+  Status back_gaps(Bytes slab) override {
+    const cuda::ScopedCurrent current(context_);
+    KVD_TRY(current.status());
+    auto made = make_scratch(context_, slab);
+    if (!made.ok()) {
+      return make_error(made.error().code,
+                        "a slab to stand where a region has no memory: " + made.error().message +
+                            "; leave the engine one more (pool.slab)");
+    }
+    scratch_ = std::make_shared<const cuda::PhysicalMemory>(std::move(*made));
+    for (Bytes offset; offset < size(); offset += slab) KVD_TRY(map_memory(offset, scratch_));
+    return open();
+  }
+
   Status map_from(Bytes offset, Bytes size, const SlabRange& from, Bytes from_offset) override {
     const auto* other = dynamic_cast<const GpuRange*>(&from);
     const auto slab = other != nullptr ? other->slabs_.find(from_offset) : slabs_.end();
@@ -69,17 +113,13 @@ class GpuRange final : public SlabRange {
     }
     const cuda::ScopedCurrent current(context_);
     KVD_TRY(current.status());
-    KVD_TRY(map_memory(offset, slab->second.memory));
-    Status granted =
-        cuda::grant_access(context_.driver(), device_pointer(offset, addresses_->address()), size,
-                           context_.device(), cuda::Access::kReadWrite);
-    if (!granted.ok()) slabs_.erase(offset);
-    return granted;
+    return replace(offset, slab->second.memory);
   }
 
   Status unmap(Bytes offset, Bytes) override {
     const cuda::ScopedCurrent current(context_);
     KVD_TRY(current.status());
+    if (scratch_) return replace(offset, scratch_);
     slabs_.erase(offset);
     return {};
   }
@@ -91,6 +131,18 @@ class GpuRange final : public SlabRange {
   [[nodiscard]] int device() const override { return ordinal_; }
 
  private:
+  // The driver maps nothing over what is mapped: for some 30 us nothing stands there.
+  Status replace(Bytes offset, std::shared_ptr<const cuda::PhysicalMemory> memory) {
+    slabs_.erase(offset);
+    const Bytes size = memory->size();
+    KVD_TRY(map_memory(offset, std::move(memory)));
+    Status granted =
+        cuda::grant_access(context_.driver(), device_pointer(offset, addresses_->address()), size,
+                           context_.device(), cuda::Access::kReadWrite);
+    if (!granted.ok()) slabs_.erase(offset);
+    return granted;
+  }
+
   Status map_memory(Bytes offset, std::shared_ptr<const cuda::PhysicalMemory> memory) {
     KVD_ASSIGN_OR_RETURN(
         auto mapping, cuda::Mapping::map(device_pointer(offset, addresses_->address()), *memory));
@@ -107,6 +159,7 @@ class GpuRange final : public SlabRange {
     std::shared_ptr<const cuda::PhysicalMemory> memory;
     cuda::Mapping mapping;
   };
+  std::shared_ptr<const cuda::PhysicalMemory> scratch_;  ///< see back_gaps()
   std::map<Bytes, MappedSlab> slabs_;  ///< last: nothing may be mapped when the addresses go
 };
 

@@ -107,6 +107,7 @@ Result<RegionMapping*> SlabMap::region_of(const wire::MapSlab& frame) {
 
 Result<std::shared_ptr<RegionMapping>> SlabMap::reserve(std::uint32_t slabs, Bytes slab_bytes) {
   KVD_ASSIGN_OR_RETURN(auto range, memory_->reserve(slab_bytes * std::int64_t{slabs}, slab_bytes));
+  KVD_TRY(range->back_gaps(slab_bytes));
   auto region = std::make_shared<RegionMapping>(memory_);
   region->range = std::move(range);
   region->slab_bytes = slab_bytes;

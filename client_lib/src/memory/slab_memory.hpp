@@ -23,6 +23,9 @@ class SlabRange {
   virtual Status open() { return {}; }
 
   // A range whose slabs come and go uses these in place of the two above.
+  /// Where a stray access to what has no memory would end the device's context: puts one slab of
+  /// this process's own behind all of it, and behind what is unmapped later. Comes first.
+  virtual Status back_gaps(Bytes /*slab*/) { return {}; }
   /// Maps what stands at `from_offset` of another range of the same memory here as well, ready to
   /// be used. Precondition: nothing stands here.
   virtual Status map_from(Bytes offset, Bytes size, const SlabRange& from, Bytes from_offset) = 0;

@@ -89,6 +89,56 @@ TEST_F(CudaRegions, GrowAndShrinkWhereTheyAreAskedTo) {
   EXPECT_TRUE(all_returned(kvd_));
 }
 
+// As vLLM's warm-up does, which runs on blocks that nobody has granted. A hole there would be the
+// end of the context (700).
+TEST_F(CudaRegions, StrayAccessesToWhatHasNoMemoryHarmNobody) {
+  auto client = open_for_cuda(kvd_);
+  ASSERT_TRUE(client.ok()) << client.error().message;
+  const auto region = client->reserve_region(6 * kSlab, kPatience);
+  ASSERT_TRUE(region.ok()) << region.error().message;
+  const auto at = [&](std::uint32_t position) { return region->address + position * kSlab; };
+  EXPECT_EQ(gpu_.read(at(4), kSlab), std::vector<std::byte>(kSlab));
+  const std::vector<std::uint32_t> one{2};
+  const auto part = client->grow_region(region->id, one, kPatience);
+  ASSERT_TRUE(part.ok()) << part.error().message;
+  EXPECT_TRUE(comes_to_lend(kvd_, kSlab)) << "it is none of kvd's";
+  const std::vector<std::byte> mark(kSlab, std::byte{9});
+  gpu_.write(at(2), mark);
+  for (const std::uint32_t stray : {1u, 3u}) {
+    gpu_.write(at(stray), std::vector<std::byte>(kSlab, std::byte{7}));
+  }
+  EXPECT_EQ(gpu_.read(at(2), kSlab), mark);
+  ASSERT_TRUE(client->shrink_region(region->id, *part, kPatience).ok());
+  gpu_.write(at(2), mark);
+  ASSERT_TRUE(client->grow_region(region->id, one, kPatience).ok());
+  EXPECT_EQ(gpu_.read(at(2), kSlab), std::vector<std::byte>(kSlab)) << "it is zeroed";
+  EXPECT_TRUE(client->free_region(region->id, kPatience).ok());
+  EXPECT_TRUE(all_returned(kvd_));
+}
+
+// Who shrinks has seen the end of what used the part; other work goes on, a capture too.
+TEST_F(CudaRegions, AnIdlePartGoesWithoutWaitingForTheGpu) {
+  auto client = open_for_cuda(kvd_);
+  ASSERT_TRUE(client.ok()) << client.error().message;
+  const auto region = client->reserve_region(4 * kSlab, kPatience);
+  ASSERT_TRUE(region.ok()) << region.error().message;
+  const std::vector<std::uint32_t> first{0}, second{1};
+  const auto busy = client->grow_region(region->id, first, kPatience);
+  const auto idle = client->grow_region(region->id, second, kPatience);
+  ASSERT_TRUE(busy.ok() && idle.ok());
+  gpu_.begin_capture();
+  EXPECT_TRUE(client->shrink_region(region->id, *idle, kPatience, true).ok());
+  EXPECT_TRUE(gpu_.end_capture());
+  HostWord word(gpu_);
+  gpu_.wait_for(word, 1);
+  EXPECT_EQ(client->shrink_region(region->id, *busy, std::chrono::milliseconds(50)).code(),
+            ErrorCode::kDeadlineExceeded);
+  EXPECT_TRUE(client->shrink_region(region->id, *busy, kPatience, true).ok());
+  EXPECT_TRUE(comes_to_lend(kvd_, 0));
+  word.set(1);
+  EXPECT_TRUE(client->free_region(region->id, kPatience).ok());
+}
+
 TEST_F(CudaRegions, ATensorKeepsItsRegion) {
   kvd_open_options options{};
   options.struct_size = sizeof options;
