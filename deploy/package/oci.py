@@ -26,6 +26,8 @@ Json = dict[str, Any]
 Files = dict[str, bytes | None]  # path without a leading slash: content, or None for a folder
 
 PROGRAMS = ["kvd", "kvd-admin", "kvd-holder", "kvdctl", "kvd-pattern", "kvd-engine"]
+# The NVIDIA driver's libcuda asks for these, which no program here names. Of glibc, so of its version.
+FOR_LIBCUDA = ["libdl.so.2", "libpthread.so.0", "librt.so.1", "libm.so.6"]
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 INDEX = "application/vnd.oci.image.index.v1+json"
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
@@ -130,12 +132,16 @@ def kvd_image(build: Path) -> tuple[list[tuple[str, Files]], Json]:
             raise Fault(f"{file} is missing: build it first")
         programs[f"usr/bin/{name}"] = stripped(file)
         brought |= libraries(file, build / "lib")
+    glibc = brought["usr/lib/libc.so.6"].parent
+    parts = {f"usr/lib/{name}": glibc / name for name in FOR_LIBCUDA if (glibc / name).exists()}
+    brought = parts | brought
     ours: Files = {path: stripped(file) for path, file in brought.items()
                    if file.resolve().is_relative_to(build.resolve())}  # fmt: skip
     theirs: Files = {path: file.read_bytes() for path, file in brought.items() if path not in ours}
     system: Files = {
         "etc/passwd": b"root:x:0:0:root:/:/\nnobody:x:65534:65534:nobody:/:/\n",
         "etc/group": b"root:x:0:\nnogroup:x:65534:\n",
+        "etc/debian_version": b"12\n",  # NVIDIA's toolkit puts libcuda where Debian's loader looks
         "etc/kvd/kvd.toml": (Path(__file__).parents[1] / "config/kvd.toml").read_bytes(),
         "usr/share/doc/kvd/LICENSE": (Path(__file__).parents[2] / "LICENSE").read_bytes(),
         "run/kvd": None,
@@ -146,7 +152,14 @@ def kvd_image(build: Path) -> tuple[list[tuple[str, Files]], Json]:
     }
     config = {
         "Entrypoint": ["/usr/bin/kvd", "--config", "/etc/kvd/kvd.toml"],
-        "Env": ["PATH=/usr/bin", "LC_ALL=C.UTF-8", "KVD_PATHS_RUNTIME_DIR=/run/kvd"],
+        "Env": [
+            "PATH=/usr/bin",
+            "LC_ALL=C.UTF-8",
+            "KVD_PATHS_RUNTIME_DIR=/run/kvd",
+            # Where NVIDIA's runtime starts the container it brings its driver in.
+            "NVIDIA_VISIBLE_DEVICES=all",
+            "NVIDIA_DRIVER_CAPABILITIES=compute,utility",
+        ],
         "WorkingDir": "/",
         "Volumes": {"/run/kvd": {}},
         "StopSignal": "SIGTERM",

@@ -25,6 +25,11 @@ def documents(name: str) -> list[dict[str, Any]]:
     return [each for each in yaml.safe_load_all((FOLDER / name).read_text()) if each]
 
 
+def for_gpus() -> dict[str, Any]:
+    run = subprocess.run(["sh", FOLDER / "gpu.sh"], capture_output=True, check=True)
+    return {each["kind"]: each for each in yaml.safe_load_all(run.stdout) if each}
+
+
 def printed_rules() -> dict[str, Any]:
     run = subprocess.run(["sh", FOLDER / "prometheusrule.sh"], capture_output=True, check=True)
     rules: dict[str, Any] = yaml.safe_load(run.stdout)
@@ -41,6 +46,19 @@ class Manifests(unittest.TestCase):
         version = kubernetes_validate.latest_version()
         for document in [*self.kvd.values(), self.engine]:
             kubernetes_validate.validate(document, version, strict=True)
+
+    def test_the_one_for_gpus_is_valid_and_differs_in_what_a_gpu_takes(self) -> None:
+        gpus = for_gpus()
+        for document in gpus.values():
+            kubernetes_validate.validate(
+                document, kubernetes_validate.latest_version(), strict=True
+            )
+        self.assertIn('backend = "cuda"', gpus["ConfigMap"]["data"]["kvd.toml"])
+        pod = gpus["DaemonSet"]["spec"]["template"]["spec"]
+        self.assertEqual(pod.pop("runtimeClassName"), "nvidia")
+        env = {each["name"]: each["value"] for each in pod["containers"][0].pop("env")}
+        self.assertEqual(env["NVIDIA_VISIBLE_DEVICES"], "all")
+        self.assertEqual(gpus["DaemonSet"], self.kvd["DaemonSet"])
 
     def test_a_wrong_one_is_not(self) -> None:
         wrong = copy.deepcopy(self.kvd["DaemonSet"])
