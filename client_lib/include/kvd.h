@@ -145,6 +145,10 @@ KVD_API kvd_status kvd_region_grow(kvd_handle* handle, uint64_t region_id,
  * more. With CUDA memory it first waits for all work that this process has given the GPU. */
 KVD_API kvd_status kvd_region_shrink(kvd_handle* handle, uint64_t region_id, uint64_t part_id,
                                      uint64_t timeout_ns);
+/* The same where the caller has seen that the device is done with all that used the part, by an
+ * event for instance: waits for nothing of the device, and harms no capture. */
+KVD_API kvd_status kvd_region_shrink_idle(kvd_handle* handle, uint64_t region_id, uint64_t part_id,
+                                          uint64_t timeout_ns);
 
 /* What requests with one goal need: either those that await their first token, or those that have
  * it. */

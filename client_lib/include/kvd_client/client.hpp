@@ -62,8 +62,9 @@ class KVD_CLIENT_API Client {
   Result<std::uint64_t> grow_region(std::uint64_t id, std::span<const std::uint32_t> positions,
                                     Duration timeout);
   /// Unmaps a part and hands its slabs back; the addresses stay reserved. Nothing may use them any
-  /// more. With CUDA memory it waits for the process's work on the GPU.
-  Status shrink_region(std::uint64_t id, std::uint64_t part, Duration timeout);
+  /// more. With CUDA memory it waits for the process's work on the GPU, unless `idle` says that the
+  /// caller has seen the end of all work that used the part.
+  Status shrink_region(std::uint64_t id, std::uint64_t part, Duration timeout, bool idle = false);
   /// How many bytes the region may have now, beside all other growing regions of the node. If that
   /// is less than it has, parts are to be handed back soon. Nothing is taken away. Ask every few
   /// steps: after 2 s without a question kvd assumes that nothing more is wanted.

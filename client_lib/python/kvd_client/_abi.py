@@ -392,6 +392,7 @@ _CALLS: dict[str, list[Any]] = {
         HANDLE, U64, POINTER(c_uint32), U32, U64, POINTER(c_uint64),
     ],
     "kvd_region_shrink": [HANDLE, U64, U64, U64],
+    "kvd_region_shrink_idle": [HANDLE, U64, U64, U64],
     "kvd_region_share": [HANDLE, U64, POINTER(Demand), U64, POINTER(c_uint64)],
     "kvd_region_dlpack": [HANDLE, U64, U64, POINTER(POINTER(DlManagedTensor))],
     "kvd_hold_mappings": [U64],

@@ -53,9 +53,11 @@ class ElasticRegion(Region):
         )  # fmt: skip
         return part.value
 
-    def shrink(self, part: int, timeout: float = _TIMEOUT_S) -> None:
-        """Unmaps what one grow() mapped and gives its slabs back; the addresses stay reserved."""
-        self._handle.call("kvd_region_shrink", self.id, part, _abi.nanoseconds(timeout))
+    def shrink(self, part: int, timeout: float = _TIMEOUT_S, *, idle: bool = False) -> None:
+        """Unmaps what one grow() mapped and gives its slabs back; the addresses stay reserved. A GPU's
+        work is waited for, unless all that used the part is known to be done (`idle`)."""
+        name = "kvd_region_shrink_idle" if idle else "kvd_region_shrink"
+        self._handle.call(name, self.id, part, _abi.nanoseconds(timeout))
 
     def share(
         self,

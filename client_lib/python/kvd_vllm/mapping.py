@@ -36,7 +36,7 @@ class Region(Protocol):
     """kvd_client.ElasticRegion, as far as it is asked for here."""
 
     def grow(self, positions: Iterable[int], timeout: float = ...) -> int: ...
-    def shrink(self, part: int, timeout: float = ...) -> None: ...
+    def shrink(self, part: int, timeout: float = ..., *, idle: bool = ...) -> None: ...
     def share(
         self, *, kept: int, least: int, wanted: int, grain: int, age_s: float = ...,
         needs: Sequence[kvd_client.Need] = ..., timeout: float = ...,
@@ -208,7 +208,8 @@ class Mapper:
         left = []
         for chunk in self._leaving:
             try:
-                self._region.shrink(self._parts[chunk], timeout=_CALL_S)
+                # begin() has waited for the device's work.
+                self._region.shrink(self._parts[chunk], timeout=_CALL_S, idle=True)
             except kvd_client.NotFound:
                 pass  # it went, though kvd's answer was late
             except kvd_client.KvdError:

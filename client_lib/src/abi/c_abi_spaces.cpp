@@ -51,6 +51,12 @@ kvd_status kvd_region_shrink(kvd_handle* handle, uint64_t region_id, uint64_t pa
   return done(handle->client.shrink_region(region_id, part_id, duration(timeout_ns)));
 }
 
+kvd_status kvd_region_shrink_idle(kvd_handle* handle, uint64_t region_id, uint64_t part_id,
+                                  uint64_t timeout_ns) {
+  if (handle == nullptr) return invalid(kNoHandle);
+  return done(handle->client.shrink_region(region_id, part_id, duration(timeout_ns), true));
+}
+
 kvd_status kvd_region_share(kvd_handle* handle, uint64_t region_id, const kvd_demand* demand,
                             uint64_t timeout_ns, uint64_t* bytes) {
   kvd_demand in{};

@@ -120,8 +120,8 @@ Result<std::uint64_t> Client::grow_region(std::uint64_t id,
   return public_result(impl_->grow_region(id, positions, timeout));
 }
 
-Status Client::shrink_region(std::uint64_t id, std::uint64_t part, Duration timeout) {
-  return public_result(impl_->shrink_region(id, part, timeout));
+Status Client::shrink_region(std::uint64_t id, std::uint64_t part, Duration timeout, bool idle) {
+  return public_result(impl_->shrink_region(id, part, timeout, idle));
 }
 
 Result<std::uint64_t> Client::share_region(std::uint64_t id, const Demand& demand,

@@ -49,7 +49,7 @@ class Core {
   Result<kvd_client::Region> reserve_region(std::uint64_t bytes, Nanoseconds timeout);
   Result<std::uint64_t> grow_region(std::uint64_t id, std::span<const std::uint32_t> positions,
                                     Nanoseconds timeout);
-  Status shrink_region(std::uint64_t id, std::uint64_t part, Nanoseconds timeout);
+  Status shrink_region(std::uint64_t id, std::uint64_t part, Nanoseconds timeout, bool idle);
   Result<std::uint64_t> share_region(std::uint64_t id, const kvd_client::Demand& demand,
                                      Nanoseconds timeout);
 

@@ -150,7 +150,7 @@ Status Core::stand(const RegionMapping& space, const RegionMapping& part,
   return {};
 }
 
-Status Core::shrink_region(std::uint64_t id, std::uint64_t part, Nanoseconds timeout) {
+Status Core::shrink_region(std::uint64_t id, std::uint64_t part, Nanoseconds timeout, bool idle) {
   const TimePoint until = deadline(timeout);
   KVD_ASSIGN_OR_RETURN(const auto turn, enter(until));
   KVD_ASSIGN_OR_RETURN(RegionBook::Entry* const entry, space(id));
@@ -160,7 +160,7 @@ Status Core::shrink_region(std::uint64_t id, std::uint64_t part, Nanoseconds tim
                                                 " is not one of region " + std::to_string(id));
   }
   KVD_ASSIGN_OR_RETURN(auto change, MappingHold::of_process().need_change());
-  KVD_TRY(entry->mapping->memory->quiesce(until - clock_.now()));
+  if (!idle) KVD_TRY(entry->mapping->memory->quiesce(until - clock_.now()));
   // Unmapped before where the daemon could not be told then.
   const bool stands = entry->mapping->mapped[found->second.positions.front()];
   if (stands) KVD_TRY(leave(*entry->mapping, found->second.positions));

@@ -374,7 +374,8 @@ class Memory:
         self.parts[self.made] = asked
         return self.made
 
-    def shrink(self, part: int, timeout: float = 0) -> None:
+    def shrink(self, part: int, timeout: float = 0, *, idle: bool = False) -> None:
+        assert idle, "the device was waited for already"
         self.room += len(self.parts.pop(part))
 
     def share(self, timeout: float = 0, **demand: Any) -> int:
