@@ -179,9 +179,9 @@ DeviceCounters DeviceBackend::counters() const {
   return counters_;
 }
 
-Tier DeviceBackend::tier_holding(std::uintptr_t address) const {
+Slab DeviceBackend::slab_holding(std::uintptr_t address) const {
   const std::lock_guard lock(mutex_);
-  return slabs_.at(std::prev(by_address_.upper_bound(address))->second).slab.tier;
+  return slabs_.at(std::prev(by_address_.upper_bound(address))->second).slab;
 }
 
 Result<SlabHandle> DeviceBackend::slab_of(std::uintptr_t address, Bytes length) const {

@@ -22,7 +22,7 @@
 
 namespace kvd::kernels {
 
-/// The two copy queues of a device. Each runs its batches in order; the two run at once.
+/// The two copy queues of a device, which run at once.
 enum class Direction : std::uint8_t { kHostToDevice = 0, kDeviceToHost = 1 };
 constexpr std::size_t kDirections = 2;
 constexpr const char* name(Direction d) { return d == Direction::kHostToDevice ? "h2d" : "d2h"; }
@@ -71,8 +71,9 @@ struct Fence {
 };
 
 /// Copies that complete together. Extents of one batch have no order among themselves and must not
-/// overlap; batches of one direction complete in order. A batch without extents is allowed: its
-/// fence is written when the batches before it are done.
+/// overlap; batches of one direction complete in order, which is not to say that their bytes move
+/// in it. A batch without extents is allowed: its fence is written when the batches before it are
+/// done.
 struct CopyBatch {
   Ticket ticket;  ///< not none, and not that of another batch of this backend still in flight
   Direction direction = Direction::kHostToDevice;
@@ -210,9 +211,9 @@ class DeviceBackend {
   virtual Status do_adopt_slab(const Slab&) { return {}; }
   virtual Status do_submit(CopyBatch batch) = 0;
   virtual void do_poll(std::vector<Completion>& completed) = 0;
-  /// The tier of the live slab that holds `address`. Precondition: there is one. The extents that
-  /// do_submit() is given meet it.
-  [[nodiscard]] Tier tier_holding(std::uintptr_t address) const;
+  /// The live slab that holds `address`. Precondition: there is one. The extents that do_submit()
+  /// is given meet it.
+  [[nodiscard]] Slab slab_holding(std::uintptr_t address) const;
 
  private:
   struct LiveSlab {

@@ -150,24 +150,40 @@ Result<double> peak_of_fixed_bursts(const Lab& lab, const Peer& engine) {
   return peak;
 }
 
-/// Bursts that the link takes this many microseconds for.
-kernels::CudaConfig bursts_of(int microseconds) {
-  kernels::CudaConfig config;
-  config.burst_time = std::chrono::microseconds(microseconds);
-  return config;
+/// Bursts of so many microseconds, and what is between two.
+struct Bursts {
+  int microseconds;
+  kernels::cuda::BurstOrder order;
+
+  [[nodiscard]] kernels::CudaConfig config() const {
+    kernels::CudaConfig config;
+    config.burst_time = std::chrono::microseconds(microseconds);
+    config.burst_order = order;
+    return config;
+  }
+  [[nodiscard]] std::string name() const {
+    constexpr const char* kBetween[] = {"behind a gate", "after a look", "in a row"};
+    return "bursts of " + std::to_string(microseconds) + " us " +
+           kBetween[static_cast<std::size_t>(order)];
+  }
+};
+
+std::vector<Bursts> kinds_of_bursts(bool quick) {
+  using Order = kernels::cuda::BurstOrder;
+  if (quick) return {{50, Order::kGated}, {320, Order::kInARow}};
+  return {{50, Order::kGated}, {100, Order::kGated}, {200, Order::kGated},
+          {100, Order::kSeen}, {200, Order::kSeen},  {320, Order::kInARow}};
 }
 
-/// What longer bursts would bring and cost, also where an engine's copy is not that small.
+/// What other bursts would bring and cost, also where an engine's copy is not that small.
 Status other_bursts(const Lab& lab, const Peer& engine) {
   for (const Bytes small : {kInputIds, kKiB * 256}) {
     const std::string beside = "copies of " + std::to_string(small.value / 1024) + " KiB";
     KVD_ASSIGN_OR_RETURN(const Reply alone, engine.ask(small_copies(small, lab.quick ? 20 : 500)));
     KVD_ASSIGN_OR_RETURN(const double p99, alone.number(1));
     lab.out.figure(beside + ", alone: p99", p99, "us");
-    for (const int time : {50, 100, 200, 400}) {
-      if (lab.quick && time > 50) continue;
-      const std::string with = "bursts of " + std::to_string(time) + " us, " + beside;
-      KVD_TRY(beside_bursts(lab, engine, with, bursts_of(time), small));
+    for (const Bursts& bursts : kinds_of_bursts(lab.quick)) {
+      KVD_TRY(beside_bursts(lab, engine, bursts.name() + ", " + beside, bursts.config(), small));
     }
   }
   return {};
@@ -176,15 +192,14 @@ Status other_bursts(const Lab& lab, const Peer& engine) {
 /// The same for kvd's rotation of small segments in both directions.
 Status rotations_by_burst(const Lab& lab) {
   for (const Bytes segment : {kKiB * 64, kKiB * 256}) {
-    for (const int time : {50, 100, 200, 400}) {
-      if (lab.quick && time > 50) continue;
+    for (const Bursts& bursts : kinds_of_bursts(lab.quick)) {
       KVD_ASSIGN_OR_RETURN(const auto traffic,
-                           Traffic::make(lab.quick ? kMiB * 8 : kMiB * 256, bursts_of(time)));
+                           Traffic::make(lab.quick ? kMiB * 8 : kMiB * 256, bursts.config()));
       KVD_ASSIGN_OR_RETURN(const auto rates,
                            traffic->run(true, true, segment, after(lab.quick ? 0.02 : 0.3)));
-      lab.out.figure("rotation in bursts of " + std::to_string(time) + " us, " +
-                         std::to_string(segment.value / 1024) + " KiB",
-                     (rates.h2d + rates.d2h) / 1e9, "GB/s");
+      lab.out.figure(
+          "rotation in " + bursts.name() + ", " + std::to_string(segment.value / 1024) + " KiB",
+          (rates.h2d + rates.d2h) / 1e9, "GB/s");
     }
   }
   return {};

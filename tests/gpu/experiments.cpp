@@ -18,7 +18,7 @@ constexpr Experiment kAll[] = {
      "and four times copies one at a time",
      Part::kFirst, 15, 90, copy_matrix},
     {"E14", "burst size",
-     "adds less than 100 us to an engine's small copy (p99) at kvd's default (200 us), with "
+     "adds less than 100 us to an engine's small copy (p99) at kvd's default (100 us), with "
      "at least 90 % of the peak",
      Part::kFirst, 35, 60, burst_size},
     {"E6", "a neighbour's kernels beside kvd's copies",

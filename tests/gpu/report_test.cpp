@@ -138,7 +138,7 @@ TEST(GpuReport, RunsOnADriverOlderThanTheToolkit) {
   ASSERT_EQ(::setenv("FAKECUDA_DRIVER_VERSION", "12080", 1), 0);
   EXPECT_EQ(run("--quick --only E14 --out " + folder.path().string()), 0);
   ::unsetenv("FAKECUDA_DRIVER_VERSION");
-  EXPECT_NE(contents(folder.path() / "gpu-report.md").find("bursts of 200 us: kvd's rate"),
+  EXPECT_NE(contents(folder.path() / "gpu-report.md").find("bursts of 100 us: kvd's rate"),
             std::string::npos);
 }
 

@@ -1,8 +1,17 @@
 #pragma once
 
+#include <cstdint>
+
 #include "ipc/vocabulary/units.hpp"
 
 namespace kvd::kernels::cuda {
+
+/// How a burst comes after the one before it.
+enum class BurstOrder : std::uint8_t {
+  kGated,   ///< queued behind it; the device lets it begin once that has ended
+  kSeen,    ///< queued once the CPU has seen its end
+  kInARow,  ///< queued behind it, with nothing between
+};
 
 /// What bounds a burst. An engine's own copies wait until it has ended, so what counts is its time,
 /// whatever the link.
@@ -10,6 +19,7 @@ struct BurstRule {
   Nanoseconds time{0};  ///< of one; zero: always `most`
   Bytes least;
   Bytes most;
+  BurstOrder order = BurstOrder::kGated;
 };
 
 /// How large the bursts of one queue are to be, by the rate of those before. What it takes to queue

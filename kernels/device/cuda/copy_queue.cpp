@@ -16,8 +16,10 @@ namespace {
 // How often a part is looked at: as long as it is expected to run, often; then ever less.
 constexpr Nanoseconds kLookSoon = std::chrono::microseconds(20);
 constexpr Nanoseconds kLookLate = std::chrono::milliseconds(1);
-constexpr std::int64_t kPartsOfABurst = 8;
+constexpr std::int64_t kPartsOfABurst = 4;
 constexpr Bytes kLeastPart = kKiB * 256;
+// On the device at once: one runs, and what it takes to queue another never shows.
+constexpr std::size_t kBursts = 3;
 // Around the end that is expected of a burst.
 constexpr Nanoseconds kAwakeBefore = std::chrono::microseconds(30);
 constexpr Nanoseconds kAwakeAfter = std::chrono::microseconds(100);
@@ -27,34 +29,26 @@ constexpr Nanoseconds kGrace = std::chrono::seconds(1);
 }  // namespace
 
 Result<std::unique_ptr<CopyQueue>> CopyQueue::start(Direction direction, const QueueWorld& world) {
-  const Driver& driver = world.context.driver();
-  KVD_ASSIGN_OR_RETURN(Stream stream, Stream::create(driver));
-  KVD_ASSIGN_OR_RETURN(Stream other, Stream::create(driver));
-  std::vector<Event> events;
-  while (events.size() < kParts) {
-    KVD_ASSIGN_OR_RETURN(Event event, Event::create(driver));
-    events.push_back(std::move(event));
-  }
-  return std::unique_ptr<CopyQueue>(new CopyQueue(
-      direction, world, {std::move(stream), std::move(other)},
-      {std::move(events[0]), std::move(events[1]), std::move(events[2]), std::move(events[3])}));
+  KVD_ASSIGN_OR_RETURN(
+      BurstStreams streams,
+      BurstStreams::create(world.context.driver(), world.burst.order == BurstOrder::kGated));
+  return std::unique_ptr<CopyQueue>(new CopyQueue(direction, world, std::move(streams)));
 }
 
-CopyQueue::CopyQueue(Direction direction, const QueueWorld& world,
-                     std::array<Stream, kStreams> streams, std::array<Event, kParts> events)
+CopyQueue::CopyQueue(Direction direction, const QueueWorld& world, BurstStreams streams)
     : world_(world),
       streams_(std::move(streams)),
-      events_(std::move(events)),
+      order_(world.burst.order),
       size_(world.burst),
       thread_([this, direction] {
         enter(direction);
         run();
       }) {}
 
-void CopyQueue::submit(CopyBatch batch) {
+void CopyQueue::submit(CopyBatch batch, std::vector<std::uint32_t> slabs) {
   {
     const std::lock_guard lock(mutex_);
-    waiting_.push_back(std::move(batch));
+    waiting_.push_back({std::move(batch), std::move(slabs)});
   }
   wake_.notify_all();
 }
@@ -99,26 +93,49 @@ void CopyQueue::run() {
 }
 
 void CopyQueue::load() {
-  while (parts_.size() < kParts && !world_.health.lost() && take_batch()) {
-    if (parts_.empty()) begin_burst();
-    if (burst_left_ <= Bytes(0)) return;  // the streams shall run dry
+  while (parts_.size() < BurstStreams::kParts && !world_.health.lost() && take_batch()) {
+    const bool full = bursts_.empty() || burst_left_ <= Bytes(0);
+    if (full && !begin_burst()) return;
     load_part();
   }
 }
 
-void CopyQueue::begin_burst() {
+// False where it has to wait for the end of another one.
+bool CopyQueue::begin_burst() {
+  if (bursts_.size() >= (order_ == BurstOrder::kSeen ? 1 : kBursts)) return false;
+  const TimePoint now = world_.clock.now();
+  if (bursts_.empty()) moved_at_ = now;
+  if (order_ == BurstOrder::kGated && !bursts_.empty()) {
+    const CUresult waits = streams_.wait_at_gate(last_burst_ + 1);
+    if (!queues_behind(waits)) return false;
+  }
+  ++last_burst_;
+  bursts_.push_back({now, {}});
   burst_left_ = size_.bytes();
-  burst_bytes_ = Bytes(0);
   part_bytes_ = std::max(Bytes(burst_left_.value / kPartsOfABurst), kLeastPart);
-  began_at_ = moved_at_ = world_.clock.now();
+  return true;
 }
 
-// Precondition: nothing of it is on the device any more.
-void CopyQueue::end_burst() { size_.on_burst(burst_bytes_, moved_at_ - began_at_); }
+// A burst that waited for another one began with the end of that.
+void CopyQueue::end_burst() {
+  const Burst ended = bursts_.front();
+  bursts_.pop_front();
+  size_.on_burst(ended.bytes, moved_at_ - ended.start);
+  if (!bursts_.empty()) bursts_.front().start = moved_at_;
+}
 
 // Precondition: a batch is in hand.
 void CopyQueue::load_part() {
   Part part{++last_part_, {}, {}};
+  fill(part);
+  burst_left_ -= std::max(part.bytes, Bytes(1));
+  bursts_.back().bytes += part.bytes;
+  part.last = burst_left_ <= Bytes(0);
+  finish_part(part);
+  parts_.push_back(std::move(part));
+}
+
+void CopyQueue::fill(Part& part) {
   // What would be left of the burst is no part of its own: its pieces would be cut small.
   const Bytes size = burst_left_ - part_bytes_ < kLeastPart ? burst_left_ : part_bytes_;
   Bytes room = size;
@@ -128,18 +145,37 @@ void CopyQueue::load_part() {
     part.bytes += list.bytes;
     issue(list, part);
     if (!moving_->status.ok() || moving_->cursor.done()) {
-      end_batch(part);
+      part.ended.push_back(std::move(*moving_));
+      moving_.reset();
     } else if (list.empty()) {
-      break;  // what room is left is not worth a piece
+      return;  // what room is left is not worth a piece
     }
   } while (room > Bytes(0) && take_batch());
-  const CUresult marked = event_of(part).record(stream_of(part));
-  const Status status = world_.health.check(marked, "marking the end of a burst");
-  // Without the mark nobody can know when the part ends.
+}
+
+// The next burst is let in before the fences are written, which takes some time. Nobody waits at a
+// gate that is not opened already, as far as the driver goes.
+void CopyQueue::finish_part(Part& part) {
+  must(streams_.end_part(part.number), "marking the end of a burst");
+  if (world_.health.lost()) return;
+  if (part.last && order_ == BurstOrder::kGated) {
+    (void)queues_behind(streams_.open_gate(last_burst_ + 1));
+  }
+  for (Moving& moving : part.ended) part.writes = write_fence(moving) || part.writes;
+  if (part.writes) must(streams_.end_writes(part.number), "marking the end of fences");
+}
+
+// A driver that refuses leaves the gap to the CPU.
+bool CopyQueue::queues_behind(CUresult asked) {
+  if (world_.health.check(asked, "queueing a burst behind another one").ok()) return true;
+  order_ = BurstOrder::kSeen;
+  return false;
+}
+
+// What cannot be done without: nobody could know when copies end, or which burst they are of.
+void CopyQueue::must(CUresult result, const char* what) {
+  const Status status = world_.health.check(result, what);
   if (!status.ok()) world_.health.lose(status.error());
-  burst_left_ -= std::max(part.bytes, Bytes(1));
-  burst_bytes_ += part.bytes;
-  parts_.push_back(std::move(part));
 }
 
 // Nothing says that the driver's batches take copies from host memory to host memory.
@@ -147,86 +183,62 @@ CopyForm CopyQueue::form_of(const CopyBatch& batch) const {
   return batch.in_place ? CopyForm::kSingle : world_.form;
 }
 
-// Whether a batch is in hand, taking the next one where there was none. The last part may be the
-// one that is being made, with copies of the batch before.
+// Whether a batch is in hand, taking the next one where there was none.
 bool CopyQueue::take_batch() {
-  CopyBatch batch;
+  Order order;
   {
     const std::lock_guard lock(mutex_);
     if (stopping_) return false;
     if (moving_) return true;
     if (waiting_.empty()) return false;
-    batch = std::move(waiting_.front());
+    order = std::move(waiting_.front());
     waiting_.pop_front();
   }
-  moving_.emplace(Moving{batch.ticket,
-                         ExtentCursor(std::move(batch.extents)),
-                         batch.fence,
-                         world_.pages.target(batch.fence.word),
-                         world_.clock.now(),
-                         form_of(batch),
-                         last_part_,
-                         {},
-                         {},
-                         {}});
+  CopyBatch& batch = order.batch;
+  moving_.emplace(
+      Moving{batch.ticket,
+             ExtentCursor(std::move(batch.extents), kRegistrationSpan, std::move(order.slabs)),
+             batch.fence,
+             world_.pages.target(batch.fence.word),
+             world_.clock.now(),
+             form_of(batch),
+             {},
+             {}});
   return true;
 }
 
-// What the stream does from here on comes after the parts up to `last` that are on the device.
-// Those in its own stream it comes after anyway.
-void CopyQueue::wait_for_other_stream(const Part& part, std::uint64_t last) {
-  const auto other = std::find_if(parts_.rbegin(), parts_.rend(), [&](const Part& queued) {
-    return queued.number <= last && queued.number % kStreams != part.number % kStreams;
-  });
-  if (other == parts_.rend()) return;
-  const CUresult waits =
-      world_.context.driver().stream_wait_event(stream_of(part).get(), event_of(*other).get(), 0);
-  const Status status = world_.health.check(waits, "putting copies in order");
-  if (!status.ok()) world_.health.lose(status.error());
-}
-
 void CopyQueue::issue(CopyList& list, const Part& part) {
-  bool& ordered = moving_->ordered[part.number % kStreams];
-  if (!std::exchange(ordered, true)) wait_for_other_stream(part, moving_->after);
-  if (world_.health.lost()) {
-    moving_->status = world_.health.status();
-    return;
-  }
   moving_->bytes += list.bytes;
   moving_->status =
-      world_.health.check(stream_of(part).copy(list, moving_->form), "queueing copies");
+      world_.health.check(streams_.copy(part.number, list, moving_->form), "queueing copies");
 }
 
-// The batch in hand has nothing more to copy, or may not go on.
-void CopyQueue::end_batch(Part& part) {
-  if (moving_->status.ok()) write_fence(*moving_, part);
-  part.ended.push_back(std::move(*moving_));
-  moving_.reset();
-}
-
-// Default flags: the write comes after the copies, for everybody who looks (system scope).
-void CopyQueue::write_fence(Moving& moving, const Part& part) {
-  if (!moving.target || !world_.pages.raise(moving.target, moving.fence.value)) return;
-  wait_for_other_stream(part, last_part_);
-  const CUresult written = world_.context.driver().stream_write_value64(
-      stream_of(part).get(), moving.target.address(), moving.fence.value,
-      CU_STREAM_WRITE_VALUE_DEFAULT);
-  if (world_.health.check(written, "queueing a fence").ok()) return;
+// False where nothing was queued: then it is the CPU's, where there is a fence at all.
+bool CopyQueue::write_fence(Moving& moving) {
+  if (!moving.status.ok() || !moving.target ||
+      !world_.pages.raise(moving.target, moving.fence.value)) {
+    return false;
+  }
+  const CUresult written = streams_.write(moving.target.address(), moving.fence.value);
+  if (world_.health.check(written, "queueing a fence").ok()) return true;
   world_.pages.done(moving.target);
-  moving.target = {};  // the CPU does it
+  moving.target = {};
+  return false;
 }
 
 void CopyQueue::reap() {
   while (!parts_.empty()) {
-    const CUresult result = event_of(parts_.front()).query();
+    const Part& first = parts_.front();
+    const CUresult result = streams_.query(first.number, first.writes);
     if (abandoned_) return;
     if (result == CUDA_ERROR_NOT_READY) break;
     const Status status = world_.health.check(result, "copying");
     if (!status.ok()) return world_.health.lose(status.error());
     moved_at_ = world_.clock.now();
     for (Moving& moving : parts_.front().ended) finish(moving);
+    const bool last = first.last;
     parts_.pop_front();
-    if (parts_.empty()) end_burst();
+    if (last || parts_.empty()) end_burst();
   }
   watch();
 }
@@ -259,14 +271,15 @@ void CopyQueue::fail_all() {
     for (const Moving& moving : part.ended) report(moving, lost);
   }
   parts_.clear();
+  bursts_.clear();
   if (moving_) report(*moving_, lost);
   moving_.reset();
-  std::deque<CopyBatch> dropped;
+  std::deque<Order> dropped;
   {
     const std::lock_guard lock(mutex_);
     dropped.swap(waiting_);
   }
-  for (const CopyBatch& batch : dropped) world_.finished.push({batch.ticket, lost, {}, {}});
+  for (const Order& order : dropped) world_.finished.push({order.batch.ticket, lost, {}, {}});
 }
 
 // Batches overlap on the device; each is given the time since the one before it ended, so that the
@@ -279,11 +292,14 @@ void CopyQueue::report(const Moving& moving, Status status) {
   world_.finished.push({moving.ticket, std::move(status), bytes, busy});
 }
 
-// The gap between two bursts is the link's loss, so its beginning is waited for awake where more
-// waits: a batch is in hand then.
+// Where nothing is queued behind a burst, its end is waited for awake if more waits: a batch is in
+// hand then, and the link stands still.
 bool CopyQueue::is_about_to_run_dry() const {
-  if (!moving_ || parts_.empty() || burst_left_ > Bytes(0)) return false;
-  const Nanoseconds left = began_at_ + size_.time_of(burst_bytes_) - world_.clock.now();
+  if (order_ != BurstOrder::kSeen || !moving_ || bursts_.empty() || burst_left_ > Bytes(0)) {
+    return false;
+  }
+  const Burst& running = bursts_.front();
+  const Nanoseconds left = running.start + size_.time_of(running.bytes) - world_.clock.now();
   return left < kAwakeBefore && left > -kAwakeAfter;
 }
 

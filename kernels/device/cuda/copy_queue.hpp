@@ -1,6 +1,5 @@
 #pragma once
 
-#include <array>
 #include <atomic>
 #include <condition_variable>
 #include <deque>
@@ -12,11 +11,11 @@
 
 #include "ipc/vocabulary/clock.hpp"
 #include "kernels/device/cuda/burst_size.hpp"
+#include "kernels/device/cuda/burst_streams.hpp"
 #include "kernels/device/cuda/context.hpp"
 #include "kernels/device/cuda/extent_cursor.hpp"
 #include "kernels/device/cuda/fence_pages.hpp"
 #include "kernels/device/cuda/health.hpp"
-#include "kernels/device/cuda/stream.hpp"
 #include "kernels/device/device_backend.hpp"
 #include "kernels/device/host/completion_box.hpp"
 
@@ -34,23 +33,20 @@ struct QueueWorld {
   Nanoseconds stall_limit;
 };
 
-/// One direction of the device: two streams, and a thread that feeds them, in bursts.
-/// A burst is queued in parts, to either stream in turn: what it costs a copy engine to begin a
-/// copy is hidden behind those of the other stream, which at 64 KiB nearly doubles the rate.
-/// Between two bursts the streams run dry for some microseconds, which is when copies of other
-/// processes come to their turn: a process whose queue never empties keeps a copy engine for its
-/// whole time slice of 1 ms. (Both seen on an H200: deploy/gpu-reports, E21 and E14.) Batches go
-/// one after the other: the first copy of one waits for all of those before. Its fence is written
-/// behind its last copy in either stream. The thread sleeps while nothing is to do. Owner: submit
-/// is thread-safe. Errors: a batch whose copies the driver refuses fails alone. A sticky error, and
-/// a part of a
-///         burst that takes longer than the limit, lose the device: all batches fail, none is
-///         fenced.
+/// One direction of the device: its streams, and a thread that feeds them, in bursts.
+/// Between two bursts the streams stand still for a moment, which is when copies of other processes
+/// come to their turn: a process whose queue never empties keeps a copy engine for its whole time
+/// slice of 1 ms (seen on an H200: deploy/gpu-reports, E14). The moment is short where the device
+/// makes it: the next bursts are queued already, and a gate lets one begin once the one before has
+/// ended. Where streams cannot wait on memory, the thread waits for that end and queues the next
+/// one then.
+/// Batches have no order on the device, but they end in order: fences are written, and ends
+/// reported, after all that was queued before. The thread sleeps while nothing is to do.
+/// Owner: submit is thread-safe. Errors: a batch whose copies the driver refuses fails alone. A
+///         sticky error, and a part of a burst that takes longer than the limit, lose the device:
+///         all batches fail, none is fenced.
 class CopyQueue {
  public:
-  static constexpr std::size_t kStreams = 2;
-  static constexpr std::size_t kParts = 2 * kStreams;  // on the device at once
-
   [[nodiscard]] static Result<std::unique_ptr<CopyQueue>> start(Direction direction,
                                                                 const QueueWorld& world);
   CopyQueue(const CopyQueue&) = delete;
@@ -58,13 +54,18 @@ class CopyQueue {
   /// Precondition: stop() came true. The context is current.
   ~CopyQueue() = default;
 
+  /// `slabs`: those of the extents, as ExtentCursor takes them.
   /// Precondition: no extent of the batch has source zero.
-  void submit(CopyBatch batch);
+  void submit(CopyBatch batch, std::vector<std::uint32_t> slabs);
   /// Drops what is not queued on the device and waits for what is; false when that could not be
   /// seen to end in time: then this object and all memory it copies must stay for ever.
   [[nodiscard]] bool stop(Nanoseconds limit);
 
  private:
+  struct Order {
+    CopyBatch batch;
+    std::vector<std::uint32_t> slabs;
+  };
   /// A batch on its way.
   struct Moving {
     Ticket ticket;
@@ -73,38 +74,38 @@ class CopyQueue {
     FencePages::Target target;
     TimePoint start{0};
     CopyForm form;
-    std::uint64_t after = 0;               // the last part that has copies of a batch before
-    std::array<bool, kStreams> ordered{};  // which streams wait for that
     Bytes bytes;
     Status status;
   };
   /// A part of a burst, on the device.
   struct Part {
-    std::uint64_t number = 0;  // its stream and its event follow from that
+    std::uint64_t number = 0;
     Bytes bytes;
     std::vector<Moving> ended;  // batches whose last byte is in this part
+    bool writes = false;        // fences of theirs
+    bool last = false;          // of its burst
+  };
+  /// A burst that has parts on the device, or is being made.
+  struct Burst {
+    TimePoint start{0};
+    Bytes bytes;
   };
 
-  CopyQueue(Direction direction, const QueueWorld& world, std::array<Stream, kStreams> streams,
-            std::array<Event, kParts> events);
-  [[nodiscard]] const Stream& stream_of(const Part& part) const {
-    return streams_[part.number % kStreams];
-  }
-  [[nodiscard]] const Event& event_of(const Part& part) const {
-    return events_[part.number % kParts];
-  }
+  CopyQueue(Direction direction, const QueueWorld& world, BurstStreams streams);
   void run();
   void enter(Direction direction);
   void load();
-  void begin_burst();
+  [[nodiscard]] bool begin_burst();
   void end_burst();
   void load_part();
+  void fill(Part& part);
+  void finish_part(Part& part);
+  [[nodiscard]] bool queues_behind(CUresult asked);
   [[nodiscard]] bool take_batch();
   [[nodiscard]] CopyForm form_of(const CopyBatch& batch) const;
   void issue(CopyList& list, const Part& part);
-  void end_batch(Part& part);
-  void write_fence(Moving& moving, const Part& part);
-  void wait_for_other_stream(const Part& part, std::uint64_t last);
+  [[nodiscard]] bool write_fence(Moving& moving);
+  void must(CUresult result, const char* what);
   void reap();
   void finish(Moving& moving);
   void watch();
@@ -114,24 +115,24 @@ class CopyQueue {
   [[nodiscard]] bool pause();
 
   const QueueWorld world_;
-  const std::array<Stream, kStreams> streams_;
-  const std::array<Event, kParts> events_;
+  const BurstStreams streams_;
 
   // The thread's own.
   std::optional<Moving> moving_;
   std::deque<Part> parts_;
+  std::deque<Burst> bursts_;
+  BurstOrder order_;
   BurstSize size_;
-  Bytes burst_left_;       // what may still be queued of the burst in hand
-  Bytes burst_bytes_;      // what was
-  Bytes part_bytes_;       // of each of its parts, at most
-  TimePoint began_at_{0};  // the burst in hand
+  Bytes burst_left_;  // what may still be queued of the last burst
+  Bytes part_bytes_;  // of each of its parts, at most
   std::uint64_t last_part_ = 0;
+  std::uint64_t last_burst_ = 0;
   TimePoint ended_at_{0};  // when the last batch was reported
   TimePoint moved_at_{0};  // when a part last ended, or the first was queued on an idle device
 
   std::mutex mutex_;  // guards the members up to the thread
   std::condition_variable wake_, left_;
-  std::deque<CopyBatch> waiting_;
+  std::deque<Order> waiting_;
   bool stopping_ = false;
   bool gone_ = false;     // the thread has left its loop
   bool drained_ = false;  // nothing of this queue is on the device any more

@@ -17,9 +17,7 @@ std::byte byte_at(std::size_t i) { return static_cast<std::byte>(i * 37 + i / 25
 CopyList pieces(std::uintptr_t to, std::uintptr_t from) {
   CopyList list;
   for (const std::size_t piece : {1u, 3u, 0u, 2u}) {
-    list.to.push_back(to + piece * kPiece);
-    list.from.push_back(from + piece * kPiece);
-    list.lengths.push_back(kPiece);
+    list.add(to + piece * kPiece, from + piece * kPiece, kPiece, 0);
   }
   return list;
 }

@@ -28,8 +28,11 @@ Status check_config(const CudaConfig& config) {
 }
 
 // Below the least a copy's own overhead counts for more than what it moves.
-cuda::BurstRule burst_rule(const CudaConfig& config) {
-  return {config.burst_time, std::min(kKiB * 256, config.burst), config.burst};
+cuda::BurstRule burst_rule(const CudaConfig& config, const cuda::Capabilities& capabilities) {
+  const bool by_cpu =
+      config.burst_order == cuda::BurstOrder::kGated && !capabilities.stream_memory_operations;
+  return {config.burst_time, std::min(kKiB * 256, config.burst), config.burst,
+          by_cpu ? cuda::BurstOrder::kSeen : config.burst_order};
 }
 
 /// Settled once, at the start.
@@ -68,10 +71,10 @@ void keep_for_ever(std::unique_ptr<Owner> owner) {
 
 /// Members in the order of dependence. Kept for ever when copies could not be seen to end.
 struct CudaBackend::Parts {
-  Parts(const CudaConfig& configuration, const Clock& time, const cuda::Driver& entries,
+  Parts(CudaConfig configuration, const Clock& time, const cuda::Driver& entries,
         cuda::Device chosen, const cuda::Capabilities& able, Bytes grain, DramChoice dram_choice,
         UniqueFd event)
-      : config(configuration),
+      : config(std::move(configuration)),
         clock(time),
         driver(entries),
         device(std::move(chosen)),
@@ -120,8 +123,9 @@ struct CudaBackend::Parts {
     KVD_TRY(health.status());
     if (engine) return engine.get();
     KVD_ASSIGN_OR_RETURN(
-        engine, Engine::start({driver, device, capabilities, clock, health, finished, granularity,
-                               config.copies, burst_rule(config), config.stall_limit}));
+        engine,
+        Engine::start({driver, device, capabilities, clock, health, finished, granularity,
+                       config.copies, burst_rule(config, capabilities), config.stall_limit}));
     return engine.get();
   }
 
@@ -294,7 +298,7 @@ Result<Slab> CudaBackend::do_copy_slab(Bytes size, const UniqueFd& memory,
 }
 
 Status CudaBackend::do_read_slab(std::uintptr_t address, Bytes length, const Look& look) {
-  if (tier_holding(address) == Tier::kDram) {
+  if (slab_holding(address).tier == Tier::kDram) {
     return DeviceBackend::do_read_slab(address, length, look);
   }
   KVD_ASSIGN_OR_RETURN(Engine * engine, parts_->need_engine());
@@ -325,12 +329,21 @@ Result<UniqueFd> CudaBackend::do_export_slab(SlabHandle handle) {
 
 Status CudaBackend::do_submit(CopyBatch batch) {
   KVD_ASSIGN_OR_RETURN(Engine * engine, parts_->need_engine());
-  std::vector<Tier> destinations;
-  destinations.reserve(batch.extents.size());
+  std::vector<Engine::Place> places;
+  places.reserve(batch.extents.size());
+  Slab to, from;
+  const auto moves_on = [this](Slab& slab, std::uintptr_t address) {
+    if (address == 0 || address - slab.address < slab.size.size()) return false;
+    slab = slab_holding(address);
+    return true;
+  };
+  std::uint32_t slabs = 0;
   for (const CopyExtent& extent : batch.extents) {
-    destinations.push_back(tier_holding(extent.destination));
+    const bool other_to = moves_on(to, extent.destination);
+    if (moves_on(from, extent.source) || other_to) ++slabs;
+    places.push_back({to.tier, slabs});
   }
-  engine->submit(std::move(batch), destinations);
+  engine->submit(std::move(batch), places);
   return {};
 }
 

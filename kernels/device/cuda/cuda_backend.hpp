@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "ipc/vocabulary/clock.hpp"
+#include "kernels/device/cuda/burst_size.hpp"
 #include "kernels/device/cuda/copy_trial.hpp"
 #include "kernels/device/cuda/device.hpp"
 #include "kernels/device/device_backend.hpp"
@@ -26,11 +27,13 @@ struct CudaConfig {
   unsigned populate_threads = 0;                    ///< zero: one a CPU, eight at most
   std::optional<unsigned> numa_node;  ///< of DRAM slabs; none: the node nearest to the device
   cuda::CopyChoice copies = cuda::CopyChoice::kAuto;
-  /// How long one burst may take, which an engine's own copy may wait for; longer ones move more,
-  /// as the link stands still between two. Zero: bursts are of `burst` bytes however long those
-  /// take; else that is the most, by default what a Grace CPU's link moves in the time.
-  Nanoseconds burst_time = std::chrono::microseconds(200);
+  /// How long one burst may take, which an engine's own copy may wait for. Zero: bursts are of
+  /// `burst` bytes however long those take; else that is the most, by default what a Grace CPU's
+  /// link moves in twice the time.
+  Nanoseconds burst_time = std::chrono::microseconds(100);
   Bytes burst = kMiB * 96;
+  /// What is between two of them. Where streams cannot wait on memory the CPU makes the gap.
+  cuda::BurstOrder burst_order = cuda::BurstOrder::kGated;
   /// A burst that takes longer means a lost device.
   Nanoseconds stall_limit = std::chrono::seconds(30);
   MayTake may_take = machine_has;  ///< of the host's memory
@@ -40,7 +43,7 @@ struct CudaConfig {
 
 /// NVIDIA GPUs by the driver API. HBM slabs are VMM handles, DRAM slabs memfds registered with the
 /// driver, or VMM handles of the host's memory (DramKind; their pages then count as the device's);
-/// copies run on the copy engines alone, two streams and one thread a direction, in bursts.
+/// copies run on the copy engines alone, one thread a direction, in bursts.
 /// The device's primary context is made with the first slab or page, not before.
 /// Source:  kvd/DESIGN.md "Bytes on their way", "Safety rules"; the CUDA driver API.
 /// Owner:   as DeviceBackend; adopt_page and release_page: control thread.

@@ -135,22 +135,24 @@ Status Engine::copy(const HbmSlab& to, const HbmSlab& from, std::span<const Slab
   return ended;
 }
 
-void Engine::submit(CopyBatch batch, const std::vector<Tier>& destinations) {
+void Engine::submit(CopyBatch batch, const std::vector<Place>& places) {
   std::vector<CopyExtent> extents;
+  std::vector<std::uint32_t> slabs;
   extents.reserve(batch.extents.size());
   for (std::size_t i = 0; i < batch.extents.size(); ++i) {
     const CopyExtent& extent = batch.extents[i];
     if (extent.source != 0) {
       extents.push_back(extent);
-    } else if (destinations[i] == Tier::kHbm) {
+    } else if (places[i].to == Tier::kHbm) {
       append_scrub(extents, extent, zero_dram_->address(), kHugePage);
     } else {
       append_scrub(extents, extent, zero_hbm_->address(), zero_hbm_->size());
     }
+    slabs.resize(extents.size(), places[i].slabs);
   }
   batch.extents = std::move(extents);
   CopyQueue& queue = *queues_[static_cast<std::size_t>(batch.direction)];
-  queue.submit(std::move(batch));
+  queue.submit(std::move(batch), std::move(slabs));
 }
 
 bool Engine::stop(Nanoseconds limit) {

@@ -55,10 +55,15 @@ class Engine {
   [[nodiscard]] Status read(CUdeviceptr from, Bytes length, const Look& look) {
     return readback_->read(from, length, look);
   }
+  /// The tier of an extent's destination, and a number that it shares with those before and after
+  /// it that have their ends in the same slabs.
+  struct Place {
+    Tier to = Tier::kHbm;
+    std::uint32_t slabs = 0;
+  };
   /// Queues the batch. Scrubbing is copying from zeros that stand in the other tier: the memset of
   /// the driver may run on the SMs, in the time of the engines' kernels.
-  /// `destinations`: the tier of each extent's destination.
-  void submit(CopyBatch batch, const std::vector<Tier>& destinations);
+  void submit(CopyBatch batch, const std::vector<Place>& places);
   /// False when copies could not be seen to end: then this object and all slabs must stay for ever.
   [[nodiscard]] bool stop(Nanoseconds limit);
 

@@ -10,7 +10,43 @@ Bytes to_boundary(std::uintptr_t address, Bytes span) {
   return Bytes(span.value - static_cast<std::int64_t>(address % span.size()));
 }
 
+// Fewer rows are no less work as copies of a batch.
+constexpr std::size_t kLeastRows = 4;
+// CU_DEVICE_ATTRIBUTE_MAX_PITCH, the same on every device.
+constexpr CUdeviceptr kMostPitch = (CUdeviceptr{1} << 31) - 1;
+
+bool is_pitch(CUdeviceptr distance, std::size_t length) {
+  return distance >= length && distance <= kMostPitch;
+}
+
+bool in_one_span(CUdeviceptr a, CUdeviceptr b) {
+  return a / kRegistrationSpan.size() == b / kRegistrationSpan.size();
+}
+
 }  // namespace
+
+void CopyList::add(CUdeviceptr destination, CUdeviceptr source, std::size_t length,
+                   std::uint32_t both_slabs) {
+  to.push_back(destination);
+  from.push_back(source);
+  lengths.push_back(length);
+  slabs.push_back(both_slabs);
+  bytes += Bytes(static_cast<std::int64_t>(length));
+}
+
+std::size_t CopyList::rows_from(std::size_t first) const {
+  if (first + kLeastRows > slabs.size()) return 1;
+  const CUdeviceptr to_pitch = to[first + 1] - to[first],
+                    from_pitch = from[first + 1] - from[first];
+  if (!is_pitch(to_pitch, lengths[first]) || !is_pitch(from_pitch, lengths[first])) return 1;
+  std::size_t next = first + 1;
+  while (next < lengths.size() && lengths[next] == lengths[first] && slabs[next] == slabs[first] &&
+         to[next] - to[next - 1] == to_pitch && from[next] - from[next - 1] == from_pitch &&
+         in_one_span(to[first], to[next]) && in_one_span(from[first], from[next])) {
+    ++next;
+  }
+  return next - first >= kLeastRows ? next - first : 1;
+}
 
 CopyList ExtentCursor::take(Bytes room, Bytes burst) {
   CopyList list;
@@ -20,10 +56,10 @@ CopyList ExtentCursor::take(Bytes room, Bytes burst) {
     const Bytes length = piece(room - list.bytes, small, started || !list.empty());
     if (length <= Bytes(0)) break;
     const CopyExtent& extent = extents_[next_];
-    list.to.push_back(extent.destination + taken_.size());
-    list.from.push_back(extent.source + taken_.size());
-    list.lengths.push_back(length.size());
-    list.bytes += length;
+    // Numbers of no slab at all differ from each other.
+    const auto slabs = slabs_.empty() ? static_cast<std::uint32_t>(next_) : slabs_[next_];
+    list.add(extent.destination + taken_.size(), extent.source + taken_.size(), length.size(),
+             slabs);
     taken_ += length;
     if (taken_ < extent.length) continue;
     ++next_;

@@ -3,6 +3,8 @@
 #include <cuda.h>
 
 #include <cstddef>
+#include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "ipc/vocabulary/units.hpp"
@@ -17,8 +19,14 @@ struct CopyList {
   std::vector<CUdeviceptr> from;
   std::vector<std::size_t> lengths;
   Bytes bytes;
+  /// Neighbours with one number have their ends in the same two. None: no copies are rows.
+  std::vector<std::uint32_t> slabs = {};
 
   [[nodiscard]] bool empty() const { return lengths.empty(); }
+  void add(CUdeviceptr to, CUdeviceptr from, std::size_t length, std::uint32_t slabs);
+  /// How many copies from `first` on are one copy of rows: of one length, at equal distances at
+  /// both ends, within one slab and one registration each. One where they are too few for that.
+  [[nodiscard]] std::size_t rows_from(std::size_t first) const;
 };
 
 /// A batch's extents, handed out burst by burst.
@@ -30,8 +38,10 @@ class ExtentCursor {
   static constexpr std::size_t kMostCopies = 4096;
   static constexpr Bytes kSmallPiece = kKiB * 64;
 
-  explicit ExtentCursor(std::vector<CopyExtent> extents, Bytes span = kRegistrationSpan)
-      : extents_(std::move(extents)), span_(span) {}
+  /// `slabs`: as in CopyList, a number for each extent; none: no two of them are rows.
+  explicit ExtentCursor(std::vector<CopyExtent> extents, Bytes span = kRegistrationSpan,
+                        std::vector<std::uint32_t> slabs = {})
+      : extents_(std::move(extents)), slabs_(std::move(slabs)), span_(span) {}
 
   [[nodiscard]] bool done() const { return next_ == extents_.size(); }
   /// The next pieces for a burst of `burst` bytes that has room for `room` more: those bytes, and
@@ -43,6 +53,7 @@ class ExtentCursor {
   [[nodiscard]] Bytes piece(Bytes room, Bytes small, bool started) const;
 
   std::vector<CopyExtent> extents_;
+  std::vector<std::uint32_t> slabs_;
   Bytes span_;
   std::size_t next_ = 0;  // the extent in hand
   Bytes taken_;           // of it

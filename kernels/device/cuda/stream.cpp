@@ -52,6 +52,31 @@ CUresult Stream::copy(CopyList& list, CopyForm form) const {
   if (list.empty()) return CUDA_SUCCESS;
   if (form == CopyForm::kSingle || !can_batch(*driver_))
     return copy_one_by_one(*driver_, list, stream_);
+  CopyList rest;
+  for (std::size_t i = 0, rows = 0; i < list.lengths.size(); i += rows) {
+    rows = list.rows_from(i);
+    if (rows == 1) {
+      rest.add(list.to[i], list.from[i], list.lengths[i], 0);
+    } else if (const CUresult result = copy_rows(list, i, rows); result != CUDA_SUCCESS) {
+      return result;
+    }
+  }
+  return rest.empty() ? CUDA_SUCCESS : copy_batch(rest);
+}
+
+CUresult Stream::copy_rows(const CopyList& list, std::size_t first, std::size_t rows) const {
+  CUDA_MEMCPY2D copy{};
+  copy.srcMemoryType = copy.dstMemoryType = CU_MEMORYTYPE_UNIFIED;
+  copy.srcDevice = list.from[first];
+  copy.srcPitch = list.from[first + 1] - list.from[first];
+  copy.dstDevice = list.to[first];
+  copy.dstPitch = list.to[first + 1] - list.to[first];
+  copy.WidthInBytes = list.lengths[first];
+  copy.Height = rows;
+  return driver_->memcpy_2d_async(&copy, stream_);
+}
+
+CUresult Stream::copy_batch(CopyList& list) const {
   CUmemcpyAttributes all = attributes();
   std::size_t first = 0, failed = 0;
   const std::size_t count = list.lengths.size();

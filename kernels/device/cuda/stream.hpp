@@ -25,7 +25,8 @@ class Stream {
   [[nodiscard]] CUstream get() const { return stream_; }
   /// Queues the copies, which have no order among themselves. A batch names registered memory by
   /// addresses that the device knows, a single copy by any. A driver without batches gets single
-  /// ones.
+  /// ones. Beside a batch, copies that are rows go as one: a copy engine takes small rows at the
+  /// full rate of the link (H200: deploy/gpu-reports, E5).
   /// Sources are read in stream order: letting the engine read them early has corrupted stores
   /// elsewhere, and helps only for host data that nothing queued before can write.
   /// After an error any number of them may be queued.
@@ -37,6 +38,8 @@ class Stream {
 
  private:
   Stream(const Driver& driver, CUstream stream) : driver_(&driver), stream_(stream) {}
+  [[nodiscard]] CUresult copy_batch(CopyList& list) const;
+  [[nodiscard]] CUresult copy_rows(const CopyList& list, std::size_t first, std::size_t rows) const;
 
   const Driver* driver_;
   CUstream stream_;

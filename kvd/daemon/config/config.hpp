@@ -90,7 +90,7 @@ struct Config {
   // cuda
   std::string cuda_device;           ///< ordinal or UUID; empty: the first
   std::string cuda_dram = "memfd";   ///< what DRAM slabs are: memfd, host_numa or auto
-  Nanoseconds cuda_burst{200'000};   ///< how long the GPU copies at a time
+  Nanoseconds cuda_burst{100'000};   ///< how long the GPU copies at a time; zero: in a row
   std::string cuda_copies = "auto";  ///< how copies go to the driver: auto, batch or single
   Nanoseconds cuda_watchdog{30'000'000'000};  ///< a copy that stands still so long: device lost
 

@@ -243,8 +243,9 @@ void check_cuda(const Config& config, Faults& faults) {
   if (dram != "memfd" && dram != "host_numa" && dram != "auto") {
     faults.push_back("cuda.dram: must be memfd, host_numa or auto, is \"" + dram + "\"");
   }
-  if (config.cuda_burst < kMinBurst || config.cuda_burst > kMaxBurst) {
-    faults.push_back("cuda.burst: must be from 5us to 10ms");
+  const bool in_a_row = config.cuda_burst == Nanoseconds(0);
+  if (!in_a_row && (config.cuda_burst < kMinBurst || config.cuda_burst > kMaxBurst)) {
+    faults.push_back("cuda.burst: must be from 5us to 10ms, or 0: without a gap between two");
   }
   const std::string& copies = config.cuda_copies;
   if (copies != "auto" && copies != "batch" && copies != "single") {

@@ -69,7 +69,8 @@ Keys memory_keys() {
           "cuda.dram", "DRAM is memfd or host_numa (made and pinned by the driver), or auto", kText,
           [](auto& c) -> auto& { return c.cuda_dram; }),
       key(
-          "cuda.burst", "how long is copied at a time; engines' own copies wait as long", kDuration,
+          "cuda.burst",
+          "how long is copied at a time; engines' own copies wait as long; 0: no gaps", kDuration,
           [](auto& c) -> auto& { return c.cuda_burst; }),
       key(
           "cuda.copies", "copies in one driver call (batch), in one each (single), or auto", kText,

@@ -31,6 +31,9 @@ Result<Backend> host_backend(const Config& config, std::size_t, const Clock& clo
 
 #ifdef KVD_HAVE_CUDA
 
+// Nothing is between two of them then; longer ones cost fewer calls, and gain nothing.
+constexpr Nanoseconds kBurstInARow = std::chrono::microseconds(320);
+
 Result<Backend> cuda_backend(const Config& config, std::size_t number, const Clock& clock) {
   kernels::CudaConfig cuda;
   auto device = kernels::cuda::parse_device(gpu_of(config, number));
@@ -48,7 +51,12 @@ Result<Backend> cuda_backend(const Config& config, std::size_t number, const Clo
   cuda.copies = config.cuda_copies == "batch"    ? kernels::cuda::CopyChoice::kBatch
                 : config.cuda_copies == "single" ? kernels::cuda::CopyChoice::kSingle
                                                  : kernels::cuda::CopyChoice::kAuto;
-  cuda.burst_time = config.cuda_burst;
+  if (config.cuda_burst > Nanoseconds(0)) {
+    cuda.burst_time = config.cuda_burst;
+  } else {
+    cuda.burst_time = kBurstInARow;
+    cuda.burst_order = kernels::cuda::BurstOrder::kInARow;
+  }
   cuda.stall_limit = config.cuda_watchdog;
   KVD_ASSIGN_OR_RETURN(auto backend, kernels::CudaBackend::create(cuda, clock));
   if (!backend->dram_fallback().empty()) {

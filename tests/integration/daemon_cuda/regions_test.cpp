@@ -116,7 +116,7 @@ TEST_F(CudaRegions, StrayAccessesToWhatHasNoMemoryHarmNobody) {
   EXPECT_TRUE(all_returned(kvd_));
 }
 
-// Who shrinks has seen the end of what used the part; other work goes on, a capture too.
+// The caller has seen the end of what used the part; other work goes on, a capture too.
 TEST_F(CudaRegions, AnIdlePartGoesWithoutWaitingForTheGpu) {
   auto client = open_for_cuda(kvd_);
   ASSERT_TRUE(client.ok()) << client.error().message;

@@ -219,6 +219,14 @@ CUdeviceptr base_of(CUmemorytype type, const void* host, CUdeviceptr device) {
   return type == CU_MEMORYTYPE_HOST ? reinterpret_cast<CUdeviceptr>(host) : device;
 }
 
+// One side of a 2D copy.
+bool takes_rows(CUdeviceptr base, std::size_t pitch, const CUDA_MEMCPY2D& copy) {
+  if (pitch < copy.WidthInBytes || pitch > kMostPitch) return false;
+  if (copy.Height == 0) return true;
+  const std::lock_guard lock(driver().mutex);
+  return classify(base, (copy.Height - 1) * pitch + copy.WidthInBytes) != Space::kBroken;
+}
+
 }  // namespace
 }  // namespace fakecuda
 
@@ -244,8 +252,7 @@ CUresult CUDAAPI cuMemcpyDtoHAsync(void* to, CUdeviceptr from, std::size_t size,
 
 CUresult CUDAAPI cuMemcpy2DAsync(const CUDA_MEMCPY2D* copy, CUstream stream) {
   if (const CUresult r = enter("cuMemcpy2DAsync", Needs::kContext)) return r;
-  if (copy == nullptr || copy->srcPitch < copy->WidthInBytes ||
-      copy->dstPitch < copy->WidthInBytes || copy->srcMemoryType == CU_MEMORYTYPE_ARRAY ||
+  if (copy == nullptr || copy->srcMemoryType == CU_MEMORYTYPE_ARRAY ||
       copy->dstMemoryType == CU_MEMORYTYPE_ARRAY) {
     return CUDA_ERROR_INVALID_VALUE;
   }
@@ -253,6 +260,10 @@ CUresult CUDAAPI cuMemcpy2DAsync(const CUDA_MEMCPY2D* copy, CUstream stream) {
                            copy->srcY * copy->srcPitch + copy->srcXInBytes;
   const CUdeviceptr to = fakecuda::base_of(copy->dstMemoryType, copy->dstHost, copy->dstDevice) +
                          copy->dstY * copy->dstPitch + copy->dstXInBytes;
+  if (!fakecuda::takes_rows(from, copy->srcPitch, *copy) ||
+      !fakecuda::takes_rows(to, copy->dstPitch, *copy)) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
   fakecuda::Pieces rows;
   for (std::size_t row = 0; row < copy->Height; ++row) {
     rows.push_back({to + row * copy->dstPitch, from + row * copy->srcPitch, copy->WidthInBytes});

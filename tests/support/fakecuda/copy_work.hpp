@@ -7,6 +7,9 @@
 
 namespace fakecuda {
 
+/// The largest pitch of a 2D copy on any device (CU_DEVICE_ATTRIBUTE_MAX_PITCH).
+constexpr std::size_t kMostPitch = (std::size_t{1} << 31) - 1;
+
 /// One copy. `early` holds the source where it was read ahead of stream order.
 struct Piece {
   CUdeviceptr to = 0;

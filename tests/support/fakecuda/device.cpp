@@ -1,5 +1,6 @@
 // Initialisation, devices and their facts.
 #include <algorithm>
+#include <climits>
 #include <cstdio>
 #include <cstring>
 #include <string>
@@ -38,6 +39,8 @@ int attribute_value(CUdevice_attribute attribute, CUdevice device) {
       return driver().config.compute_capability / 10;
     case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR:
       return driver().config.compute_capability % 10;
+    case CU_DEVICE_ATTRIBUTE_MAX_PITCH:
+      return INT_MAX;
     case CU_DEVICE_ATTRIBUTE_WARP_SIZE:
       return 32;
     case CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK:

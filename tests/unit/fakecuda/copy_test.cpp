@@ -282,6 +282,13 @@ TEST_F(CopyTest, RowsAndFillsTouchWhatTheySay) {
   EXPECT_EQ(out.data()[17], std::byte{2});
   rows.dstPitch = 8;
   EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, ::cuMemcpy2DAsync(&rows, stream_));
+  rows.dstPitch = kGranule;
+  EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, ::cuMemcpy2DAsync(&rows, stream_)) << "beyond its memory";
+  rows.Height = 1, rows.dstPitch = std::size_t{1} << 31;
+  EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, ::cuMemcpy2DAsync(&rows, stream_)) << "attribute 11";
+  rows.dstPitch -= 1;
+  EXPECT_CUDA(CUDA_SUCCESS, ::cuMemcpy2DAsync(&rows, stream_));
+  EXPECT_CUDA(CUDA_SUCCESS, sync());
 }
 
 TEST_F(CopyTest, ACopyMayCrossMappingsThatLieSideBySide) {

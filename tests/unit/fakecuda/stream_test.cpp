@@ -52,6 +52,28 @@ class StreamTest : public FakeCuda {
   CUdeviceptr device_words_ = 0;
 };
 
+TEST_F(StreamTest, PrioritiesAreCutToWhatThereIs) {
+  for (const int priority : {-1000, 0, 1000}) {
+    CUstream made = nullptr;
+    ASSERT_OK(::cuStreamCreateWithPriority(&made, CU_STREAM_NON_BLOCKING, priority));
+    EXPECT_CUDA(CUDA_SUCCESS, ::cuStreamSynchronize(made));
+  }
+}
+
+TEST_F(StreamTest, AStreamThatWaitsForAValueHoldsNoCopyEngine) {
+  const HostMemory host(kGranule);
+  pin(host);
+  const auto device = device_memory();
+  ASSERT_OK(wait_for(1));
+  ASSERT_OK(::cuMemcpyHtoDAsync(device.at, host.data(), kGranule, stream_));
+  const CUstream other = stream();
+  ASSERT_OK(::cuMemcpyHtoDAsync(device.at, host.data(), kGranule, other));
+  EXPECT_CUDA(CUDA_SUCCESS, ::cuStreamSynchronize(other));
+  EXPECT_CUDA(CUDA_ERROR_NOT_READY, ::cuStreamQuery(stream_));
+  set(0, 1);
+  EXPECT_CUDA(CUDA_SUCCESS, sync());
+}
+
 TEST_F(StreamTest, CallsNeedACurrentContext) {
   ASSERT_OK(::cuCtxSetCurrent(nullptr));
   CUstream made = nullptr;

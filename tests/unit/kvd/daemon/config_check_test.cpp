@@ -14,6 +14,12 @@ using testing::StartsWith;
 
 TEST(Faults, DefaultsHaveNone) { EXPECT_THAT(faults(Config{}), IsEmpty()); }
 
+TEST(ConfigCheck, BurstsMayComeInARow) {
+  Config config;
+  config.cuda_burst = Nanoseconds(0);
+  EXPECT_THAT(faults(config), IsEmpty());
+}
+
 struct Fault {
   const char* start;
   std::function<void(Config&)> spoil;

@@ -11,6 +11,7 @@
 
 #include <atomic>
 #include <mutex>
+#include <random>
 #include <thread>
 
 #include "kernels/device/cuda/context.hpp"
@@ -240,7 +241,7 @@ TEST(CudaBackend, DramOnANumaNodeNeedsNoRegistration) {
     const Slab device = slab_or_die(*backend, Tier::kHbm, kMiB * 2);
     const Slab host = slab_or_die(*backend, Tier::kDram, kMiB * 2);
     EXPECT_EQ(host.pages, PageKind::kDevice);
-    EXPECT_THAT(FakeDriver::report(), HasSubstr("\"registrations\":1,")) << "the engine's zeros";
+    EXPECT_THAT(FakeDriver::report(), HasSubstr("\"registrations\":3,")) << "zeros, gates";
     auto* bytes = reinterpret_cast<unsigned char*>(host.address);
     EXPECT_EQ(bytes[0], 0);
     EXPECT_EQ(bytes[host.size.size() - 1], 0) << "holds zeros, unlike what the driver makes";
@@ -390,7 +391,7 @@ TEST(CudaBackend, APieceThatCannotBeReadIsAnErrorAndNobodyLooks) {
 }
 
 TEST(CudaBackend, WhereTheHostHasNoRoomNothingIsRead) {
-  const FakeDriver driver("FAKECUDA_FAIL=cuMemHostRegister:2:1,cuStreamCreateWithPriority:6:1");
+  const FakeDriver driver("FAKECUDA_FAIL=cuMemHostRegister:4:1,cuStreamCreateWithPriority:8:1");
   auto backend = make();
   const Slab slab = slab_or_die(*backend, Tier::kHbm, kMiB * 4);
   const auto look = [](std::span<const std::byte> bytes) { EXPECT_TRUE(all_zero(bytes)); };
@@ -398,7 +399,7 @@ TEST(CudaBackend, WhereTheHostHasNoRoomNothingIsRead) {
   EXPECT_FALSE(backend->read_slab(slab.address, kMiB, look).ok()) << "nothing is pinned";
   EXPECT_TRUE(backend->read_slab(slab.address, kMiB, look).ok());
   EXPECT_TRUE(backend->read_slab(slab.address, kMiB * 3, look).ok()) << "which takes more room";
-  EXPECT_THAT(FakeDriver::report(), HasSubstr("\"registrations\":2,")) << "the zeros, and it";
+  EXPECT_THAT(FakeDriver::report(), HasSubstr("\"registrations\":4,")) << "zeros, gates, and it";
   backend.reset();
   FakeDriver::expect_no_leaks();
 }
@@ -564,7 +565,7 @@ TEST(CudaBackend, SingleCopiesAreMadeWhereTheyAreAskedFor) {
 
 // A pin that fails is an invalid value to the driver, and it is no argument that is wrong.
 TEST(CudaBackend, MemoryThatCannotBePinnedIsSaidToBeThat) {
-  const FakeDriver fake("FAKECUDA_FAIL=cuMemHostRegister:2:1");
+  const FakeDriver fake("FAKECUDA_FAIL=cuMemHostRegister:4:1");
   auto backend = make();
   const auto slab = backend->create_slab(Tier::kDram, kMiB * 2);
   ASSERT_FALSE(slab.ok());
@@ -576,7 +577,7 @@ class CudaCopies : public ::testing::Test {
  protected:
   void open(const std::string& environment, CudaConfig config = {}, const Clock& clock = kSteady) {
     fake_.emplace(environment);
-    backend_ = make(config, clock);
+    backend_ = make(std::move(config), clock);
     device_ = slab_or_die(*backend_, Tier::kHbm, kMiB * 4);
     host_ = slab_or_die(*backend_, Tier::kDram, kMiB * 4);
     ASSERT_TRUE(backend_->adopt_page(page_.start(), kPage).ok());
@@ -647,26 +648,133 @@ TEST_F(CudaCopies, AFenceOfTheDeviceComesAfterTheBytesOfAllParts) {
   }
 }
 
-// Each but the last is written over by the one after it: of a whole part, which goes to the other
-// stream, and of one that shares a part with it.
-TEST_F(CudaCopies, BatchesGoOneAfterTheOtherInWhicheverStreamTheirPartsAre) {
-  open("FAKECUDA_DELAY_US=1000", in_parts());
-  const Slab from = slab_or_die(*backend_, Tier::kDram, kMiB * 4);
-  fill_pattern(bytes_of(from).first(kMiB.size()), 3);
-  fill_pattern(bytes_of(from).subspan(kMiB.size()), 4);
-  std::uint64_t ticket = 0;
-  for (const Bytes length : {kKiB * 256, kKiB * 300}) {
-    for (int round = 0; round < 20; ++round) {
-      for (std::uint64_t i = 0; i < 5; ++i) {
-        const std::uintptr_t source = from.address + (i % 2) * kMiB.size();
-        ASSERT_TRUE(
-            backend_->submit(batch_of(++ticket, kIn, {{device_.address, source, length}})).ok());
+/// Batches that are written to one place, each as long as a burst or a part of one: whether the
+/// last of them was always the last there.
+class CudaOrder : public CudaCopies {
+ protected:
+  static constexpr Bytes kLength = kKiB * 256;
+
+  bool last_is_last(cuda::BurstOrder order, Bytes burst, int rounds) {
+    CudaConfig config;
+    config.burst_time = Nanoseconds(0);
+    config.burst = burst;
+    config.burst_order = order;
+    open("FAKECUDA_DELAY_US=1000", config);
+    const Slab from = slab_or_die(*backend_, Tier::kDram, kMiB * 4);
+    fill_pattern(bytes_of(from), 3);
+    std::uint64_t ticket = 0;
+    for (int round = 0; round < rounds; ++round) {
+      std::uintptr_t source = from.address;
+      for (int i = 0; i < 6; ++i, source += kLength.size()) {
+        EXPECT_TRUE(
+            backend_->submit(batch_of(++ticket, kIn, {{device_.address, source, kLength}})).ok());
       }
-      wait_for(*backend_, 5);
-      copy(*backend_, batch_of(++ticket, kOut, {{host_.address, device_.address, length}}));
-      ASSERT_EQ(std::memcmp(bytes_of(host_).data(), bytes_of(from).data(), length.size()), 0)
-          << length.value << " bytes, round " << round;
+      wait_for(*backend_, 6);
+      copy(*backend_, batch_of(++ticket, kOut, {{host_.address, device_.address, kLength}}));
+      source -= kLength.size();
+      if (std::memcmp(bytes_of(host_).data(), reinterpret_cast<const void*>(source),
+                      kLength.size()) != 0) {
+        return false;
+      }
     }
+    return true;
+  }
+};
+
+TEST_F(CudaOrder, ABurstBeginsOnceTheOneBeforeHasEnded) {
+  EXPECT_TRUE(last_is_last(cuda::BurstOrder::kGated, kLength, 60));
+}
+
+TEST_F(CudaOrder, WhereTheCpuLooksToo) {
+  EXPECT_TRUE(last_is_last(cuda::BurstOrder::kSeen, kLength, 20));
+}
+
+// What the tests before would see without a gate.
+TEST_F(CudaOrder, InARowNothingIsBetweenBursts) {
+  EXPECT_FALSE(last_is_last(cuda::BurstOrder::kInARow, kLength, 1000));
+}
+
+// Else a batch that is smaller than a part would leave the other stream with nothing to do.
+TEST_F(CudaOrder, BatchesOfOneBurstHaveNone) {
+  EXPECT_FALSE(last_is_last(cuda::BurstOrder::kGated, kMiB, 1000));
+}
+
+/// Layers of blocks: so many rows of one length, side by side at one end and far apart at the
+/// other.
+std::vector<CopyExtent> rows_of(std::uintptr_t to, std::uintptr_t from, std::size_t rows,
+                                Bytes length, Bytes to_pitch, Bytes from_pitch) {
+  std::vector<CopyExtent> extents;
+  for (std::size_t i = 0; i < rows; ++i) {
+    extents.push_back({to + i * to_pitch.size(), from + i * from_pitch.size(), length});
+  }
+  return extents;
+}
+
+// A batch of the driver would fail: none is asked for.
+TEST_F(CudaCopies, RowsAreOneCallEachWay) {
+  open("FAKECUDA_FAIL=cuMemcpyBatchAsync:1:700,cuMemcpy2DAsync:3:1");
+  fill_pattern(bytes_of(host_).first(kMiB.size() * 2), 11);
+  const Bytes row = kKiB * 4, pitch = kKiB * 64;
+  const auto in = rows_of(device_.address, host_.address, 32, row, row, pitch);
+  ASSERT_TRUE(copy(*backend_, batch_of(1, kIn, in)).status.ok());
+  const std::uintptr_t back = host_.address + (kMiB * 2).size();
+  const auto out = rows_of(back, device_.address, 32, row, pitch, row);
+  const Completion done = copy(*backend_, batch_of(2, kOut, out));
+  EXPECT_EQ(done.bytes, row * 32);
+  const auto* bytes = bytes_of(host_).data();
+  for (std::size_t i = 0; i < 32; ++i) {
+    const auto* at = bytes + i * pitch.size();
+    EXPECT_EQ(std::memcmp(at, at + (kMiB * 2).size(), row.size()), 0) << i;
+  }
+  EXPECT_EQ(copy(*backend_, batch_of(3, kIn, in)).status.code(), ErrorCode::kInvalidArgument);
+  EXPECT_TRUE(backend_->health().ok());
+}
+
+/// Extents that are rows in part, which never overlap at their destination.
+std::vector<CopyExtent> some_rows(std::mt19937_64& random, const Slab& to, const Slab& from) {
+  std::vector<CopyExtent> extents;
+  for (Bytes at; at < kMiB * 3;) {
+    const Bytes length(static_cast<std::int64_t>(1 + random() % 3000));
+    const std::size_t rows = 1 + random() % 12;
+    const Bytes to_pitch = length + Bytes(static_cast<std::int64_t>(random() % 2 * 500));
+    const Bytes from_pitch = length + Bytes(static_cast<std::int64_t>(random() % 9000));
+    const std::uintptr_t source = from.address + random() % kMiB.size();
+    for (const CopyExtent& extent :
+         rows_of(to.address + at.size(), source, rows, length, to_pitch, from_pitch)) {
+      extents.push_back(extent);
+    }
+    at += to_pitch * static_cast<std::int64_t>(rows) + Bytes(1);
+  }
+  return extents;
+}
+
+TEST_F(CudaCopies, RowsAndOthersMoveExactlyTheirBytes) {
+  const std::uint64_t seed = std::random_device{}();
+  SCOPED_TRACE(::testing::Message() << "seed " << seed);
+  std::mt19937_64 random(seed);
+  open("");
+  fill_pattern(bytes_of(host_), 5);
+  const auto source = [&](std::uintptr_t at) { return reinterpret_cast<const std::byte*>(at); };
+  for (std::uint64_t round = 1; round <= 10; ++round) {
+    copy(*backend_, batch_of(2 * round, kIn, {{device_.address, 0, kMiB * 4}}));
+    const auto extents = some_rows(random, device_, host_);
+    std::vector<std::byte> expected((kMiB * 4).size());
+    for (const CopyExtent& extent : extents) {
+      std::copy_n(
+          source(extent.source), extent.length.size(),
+          expected.begin() + static_cast<std::ptrdiff_t>(extent.destination - device_.address));
+    }
+    ASSERT_TRUE(copy(*backend_, batch_of(2 * round + 1, kIn, extents)).status.ok());
+    const auto differs = [&] {
+      bool other = true;
+      const Status read = backend_->read_slab(device_.address, kMiB * 4, [&](auto bytes) {
+        other = !std::equal(bytes.begin(), bytes.end(), expected.begin());
+      });
+      return other || !read.ok();
+    };
+    ASSERT_FALSE(differs()) << "round " << round;
+    expected[random() % expected.size()] ^= std::byte{1};
+    ASSERT_TRUE(differs()) << "a flipped bit is not seen";
   }
 }
 
@@ -841,17 +949,38 @@ TEST_F(CudaCopies, AReadThatDoesNotMoveLosesTheDevice) {
   EXPECT_EQ(backend_->health().code(), ErrorCode::kDeviceError);
 }
 
-// The third call would be a sticky error: only the watchdog's verdict shows that it never came.
-TEST_F(CudaCopies, NoMoreThanTwoBurstsAreQueuedOnTheDevice) {
+/// Bursts of 256 KiB, so that a batch of `in(ticket, word, kBurst)` is one.
+constexpr Bytes kBurst = kKiB * 256;
+CudaConfig in_small_bursts() {
   CudaConfig config;
-  config.burst = kKiB * 256;
-  open("FAKECUDA_STALL=h2d FAKECUDA_FAIL=cuMemcpyBatchAsync:3:700", config, clock_);
-  {
+  config.burst = kBurst;
+  return config;
+}
+
+/// What the watchdog says of five bursts that do not move, where a call of the driver would fail.
+class CudaGate : public CudaCopies {
+ protected:
+  void submit_all(int batches) {
     const auto held = clock_.hold();  // so that all are there when the queue begins
-    for (std::uint64_t t = 1; t <= 5; ++t) {
-      ASSERT_TRUE(backend_->submit(in(t, 0, kKiB * 256)).ok());
+    for (int i = 0; i < batches; ++i) {
+      ASSERT_TRUE(backend_->submit(in(++ticket_, 0, kBurst)).ok());
     }
   }
+  std::uint64_t ticket_ = 0;
+};
+
+// The third call would be a sticky error: only that shows that it came.
+TEST_F(CudaGate, BurstsAreQueuedWhileOneRuns) {
+  open("FAKECUDA_STALL=h2d FAKECUDA_FAIL=cuMemcpyBatchAsync:3:700", in_small_bursts(), clock_);
+  submit_all(5);
+  wait_while_time_passes(*backend_, clock_, 5);
+  expect_lost("(700)");
+}
+
+// And here only the watchdog's verdict that it did not. Two bursts stand before a closed gate then.
+TEST_F(CudaGate, NoMoreThanThreeBurstsAreQueuedOnTheDevice) {
+  open("FAKECUDA_STALL=h2d FAKECUDA_FAIL=cuMemcpyBatchAsync:4:700", in_small_bursts(), clock_);
+  submit_all(5);
   wait_while_time_passes(*backend_, clock_, 5);
   expect_lost("have not moved");
   EXPECT_EQ(page_.word(0).load(), 0u);

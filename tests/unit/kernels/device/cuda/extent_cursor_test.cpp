@@ -71,6 +71,42 @@ TEST(ExtentCursor, TinyExtentsAreBoundedByCount) {
   EXPECT_EQ(cursor.take(kMiB * 4, kMiB * 4).lengths.size(), ExtentCursor::kMostCopies);
 }
 
+CopyList rows(std::size_t count, std::size_t length, CUdeviceptr to_pitch, CUdeviceptr from_pitch) {
+  CopyList list;
+  for (std::size_t i = 0; i < count; ++i) {
+    list.add(kTo + i * to_pitch, kFrom + i * from_pitch, length, 1);
+  }
+  return list;
+}
+
+TEST(CopyList, RowsAreEquallyLongAndEquallyFarApart) {
+  constexpr std::size_t kLength = 65536;
+  CopyList list = rows(32, kLength, kLength, kLength * 100);
+  EXPECT_EQ(list.rows_from(0), 32u);
+  EXPECT_EQ(list.rows_from(20), 12u);
+  EXPECT_EQ(list.rows_from(30), 1u) << "two are no fewer calls";
+  ++list.to[20];
+  EXPECT_EQ(list.rows_from(0), 20u);
+  list.from[10] -= kLength;
+  EXPECT_EQ(list.rows_from(0), 10u);
+  list.lengths[7] = kLength - 1;
+  EXPECT_EQ(list.rows_from(0), 7u);
+  list.slabs[5] = 2;
+  EXPECT_EQ(list.rows_from(0), 5u);
+  EXPECT_EQ(list.rows_from(4), 1u);
+}
+
+TEST(CopyList, PitchesHaveBounds) {
+  constexpr CUdeviceptr kMost = (CUdeviceptr{1} << 31) - 1;
+  EXPECT_EQ(rows(4, 512, 512, kMost).rows_from(0), 4u);
+  EXPECT_EQ(rows(12, 512, 512, kGiB.size()).rows_from(0), 8u) << "those of one registration";
+  EXPECT_EQ(rows(4, 512, 511, 512).rows_from(0), 1u) << "they would overlap";
+  EXPECT_EQ(rows(4, 512, 512, 0).rows_from(0), 1u) << "zeros, as for scrubbing";
+  EXPECT_EQ(rows(4, 512, 512, kMost + 1).rows_from(0), 1u);
+  EXPECT_EQ(rows(4, 512, 512, CUdeviceptr{0} - 1024).rows_from(0), 1u) << "downwards";
+  EXPECT_EQ(CopyList().rows_from(0), 1u);
+}
+
 TEST(ExtentCursor, NothingIsDoneAtOnce) {
   ExtentCursor cursor({});
   EXPECT_TRUE(cursor.done());
