@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "ipc/vocabulary/clock.hpp"
-#include "kernels/device/cuda/burst_size.hpp"
-#include "kernels/device/cuda/burst_streams.hpp"
+#include "kernels/device/cuda/bursts/burst_size.hpp"
+#include "kernels/device/cuda/bursts/burst_streams.hpp"
 #include "kernels/device/cuda/context.hpp"
 #include "kernels/device/cuda/extent_cursor.hpp"
 #include "kernels/device/cuda/fence_pages.hpp"

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "ipc/vocabulary/clock.hpp"
-#include "kernels/device/cuda/burst_size.hpp"
+#include "kernels/device/cuda/bursts/burst_size.hpp"
 #include "kernels/device/cuda/copy_trial.hpp"
 #include "kernels/device/cuda/device.hpp"
 #include "kernels/device/device_backend.hpp"

@@ -1,4 +1,4 @@
-#include "kernels/device/cuda/burst_streams.hpp"
+#include "kernels/device/cuda/bursts/burst_streams.hpp"
 
 #include <utility>
 

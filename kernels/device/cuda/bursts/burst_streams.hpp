@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "ipc/vocabulary/result.hpp"
+#include "kernels/device/cuda/bursts/gate.hpp"
 #include "kernels/device/cuda/driver.hpp"
-#include "kernels/device/cuda/gate.hpp"
 #include "kernels/device/cuda/stream.hpp"
 
 namespace kvd::kernels::cuda {
