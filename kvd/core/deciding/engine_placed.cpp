@@ -182,11 +182,12 @@ planner::AdmissionSnapshot EnginePlaced::admission_snapshot(const Call& call) {
   snapshot.memory =
       planner::AdmissionMemory{Blocks(told.total_blocks), Blocks(room), told.block_tokens};
   Nanoseconds least_tbt = Nanoseconds::max();
+  const ServingOrder::Due due(context_);
   queue_.clear();
   for (std::size_t i = 0; i < call.requests.size(); ++i) {
     PlacedRequest& request = *call.requests[i];
     if (request.waits() || request.phase == Phase::kPrompt) {
-      enqueue(request);
+      queue_.push_back({request.begun(), due.of(request, knowledge_).at, &request});
     } else if (request.runs() && told.requests[i].first_token) {
       snapshot.decoding.push_back(
           knowledge_.as_decoding(request, knowledge_.saved_up(request), call.step_s()));
@@ -211,14 +212,6 @@ planner::AdmissionSnapshot EnginePlaced::admission_snapshot(const Call& call) {
     snapshot.guard = planner::StepGuard{step, longer - step, planner::Seconds(least_tbt)};
   }
   return snapshot;
-}
-
-void EnginePlaced::enqueue(PlacedRequest& request) {
-  const bool late = !request.times.has_token && knowledge_.hopeless(request);
-  queue_.push_back(
-      {request.begun(),
-       request.times.arrived + ServingOrder::due_after(context_, request.goal.slo.ttft, late),
-       &request});
 }
 
 void EnginePlaced::rotate(const Call& call, ScheduleReply& reply) {

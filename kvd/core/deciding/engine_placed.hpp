@@ -61,7 +61,6 @@ class EnginePlaced {
   [[nodiscard]] ScheduleReply decide(Call& call);
   [[nodiscard]] std::optional<Tokens> admit(const Call& call);
   [[nodiscard]] planner::AdmissionSnapshot admission_snapshot(const Call& call);
-  void enqueue(PlacedRequest& request);
   void rotate(const Call& call, ScheduleReply& reply);
   void fill_snapshot(const Call& call);
   void set_budgets(const Call& call);

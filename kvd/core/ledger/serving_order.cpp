@@ -6,42 +6,42 @@
 
 namespace kvd::core {
 
-namespace {
+ServingOrder::Due::Due(const Context& context)
+    : counts_(context.rotation->traits().serves_the_late),
+      late_last_(counts_ && context.tuning.rotation.overload == "goodput") {}
 
-bool puts_the_late_last(const Context& context) {
-  return context.rotation->traits().serves_the_late &&
-         context.tuning.rotation.overload == "goodput";
+Nanoseconds ServingOrder::Due::after(Nanoseconds goal, bool late) const {
+  return counts_ ? planner::due_after(goal, late && late_last_) : Nanoseconds(0);
 }
 
-}  // namespace
-
-ServingOrder::Entry ServingOrder::entry_of(Request& request) const {
-  const bool late = context_.rotation->traits().serves_the_late && knowledge_.hopeless(request);
-  return {request.times.arrived + due_after(context_, request.goal.slo.ttft, late), late, &request};
-}
-
-Nanoseconds ServingOrder::due_after(const Context& context, Nanoseconds goal, bool late) {
-  if (!context.rotation->traits().serves_the_late) return Nanoseconds(0);
-  return planner::due_after(goal, late && puts_the_late_last(context));
+ServingOrder::Due::Time ServingOrder::Due::of(const Seen& request,
+                                              const Knowledge& knowledge) const {
+  const bool late = counts_ && !request.times.has_token && knowledge.hopeless(request);
+  return {request.times.arrived + after(request.goal.slo.ttft, late), late};
 }
 
 bool ServingOrder::serves_last(const Request& request) const {
-  return puts_the_late_last(context_) && knowledge_.hopeless(request);
+  return Due(context_).late_last() && knowledge_.hopeless(request);
 }
 
 std::span<Request* const> ServingOrder::in_line(DomainId domain) {
+  if (step_of_ == domain) return served_;
   entries_.clear();
   served_.clear();
   const auto found = requests_.domains().find(domain);
   if (found == requests_.domains().end()) return {};
-  for (Request* request : found->second.line) entries_.push_back(entry_of(*request));
-  // Mostly there is one class, and those that are late came first.
-  std::stable_partition(entries_.begin(), entries_.end(), [](const Entry& e) { return !e.late; });
+  const Due due(context_);
+  for (Request* request : found->second.line)
+    entries_.push_back({due.of(*request, knowledge_), request});
   const auto due_first = [](const Entry& a, const Entry& b) {
-    return a.due != b.due ? a.due < b.due : ByArrival()(a.request, b.request);
+    return a.due.at != b.due.at ? a.due.at < b.due.at : ByArrival()(a.request, b.request);
   };
-  if (!std::is_sorted(entries_.begin(), entries_.end(), due_first)) {
-    std::sort(entries_.begin(), entries_.end(), due_first);
+  const auto sorted = [&] { return std::is_sorted(entries_.begin(), entries_.end(), due_first); };
+  // Mostly there is one class, and those that are late came first.
+  if (!sorted()) {
+    std::stable_partition(entries_.begin(), entries_.end(),
+                          [](const Entry& e) { return !e.due.late; });
+    if (!sorted()) std::sort(entries_.begin(), entries_.end(), due_first);
   }
   take_turns();
   for (const Entry& entry : entries_) {
@@ -75,10 +75,10 @@ Tokens ServingOrder::had_by(const Session& session) const {
 
 // A place stays with its goal and with blocks of its size. What stands before counts as had.
 void ServingOrder::take_turns() {
-  const auto first =
-      std::find_if(entries_.begin(), entries_.end(), [](const Entry& entry) { return entry.late; });
+  const auto first = std::find_if(entries_.begin(), entries_.end(),
+                                  [](const Entry& entry) { return entry.due.late; });
   const bool several = std::any_of(first, entries_.end(), [&](const Entry& entry) {
-    return entry.late && entry.request->key.engine != first->request->key.engine;
+    return entry.due.late && entry.request->key.engine != first->request->key.engine;
   });
   if (!several) return;
   struct Turns {
@@ -91,7 +91,7 @@ void ServingOrder::take_turns() {
     return classes[{r.goal.slo.ttft, r.session->class_id}];
   };
   for (auto at = first; at != entries_.end(); ++at) {
-    if (!at->late) continue;
+    if (!at->due.late) continue;
     Request& r = *at->request;
     Turns& turns = turns_of(r);
     const auto [engine, is_first] = turns.had.try_emplace(r.key.engine);
@@ -105,7 +105,7 @@ void ServingOrder::take_turns() {
                      [](const auto& a, const auto& b) { return a.first < b.first; });
   }
   for (auto at = first; at != entries_.end(); ++at) {
-    if (!at->late) continue;
+    if (!at->due.late) continue;
     Turns& turns = turns_of(*at->request);
     at->request = turns.members[turns.taken++].second;
   }

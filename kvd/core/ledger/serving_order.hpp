@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -31,6 +32,31 @@ class ServingOrder {
   ServingOrder(Context& context, Requests& requests, Knowledge& knowledge)
       : context_(context), requests_(requests), knowledge_(knowledge) {}
 
+  /// When first tokens are due, by the rotation policy in force: made once for many requests.
+  class Due {
+   public:
+    struct Time {
+      TimePoint at{0};    ///< when it arrived, where the policy serves by arrival
+      bool late = false;  ///< its first token cannot come in time any more
+    };
+    explicit Due(const Context& context);
+    [[nodiscard]] Time of(const Seen& request, const Knowledge& knowledge) const;
+    /// How long after its arrival a request with this goal is due.
+    [[nodiscard]] Nanoseconds after(Nanoseconds goal, bool late) const;
+    [[nodiscard]] bool late_last() const { return late_last_; }
+
+   private:
+    bool counts_;
+    bool late_last_;
+  };
+
+  /// Admission and rotation decide by one order: it is made here, and stays until the step ends.
+  /// Nobody comes into line meanwhile.
+  void begin_step(DomainId domain) {
+    (void)in_line(domain);
+    step_of_ = domain;
+  }
+  void end_step() { step_of_.reset(); }
   /// Lists who waits in line of the domain, the next one first, and sets Order::place of each. The
   /// list is valid until the next call.
   [[nodiscard]] std::span<Request* const> in_line(DomainId domain);
@@ -40,18 +66,12 @@ class ServingOrder {
   /// Puts prompts that have begun in the order in which they are prefilled.
   void sort(std::vector<Request*>& begun) const;
 
-  /// How long after its arrival a request with this goal is due. `late`: its first token cannot
-  /// come in time any more.
-  [[nodiscard]] static Nanoseconds due_after(const Context& context, Nanoseconds goal, bool late);
-
  private:
   struct Entry {
-    TimePoint due{0};
-    bool late = false;  ///< cannot be in time any more
+    Due::Time due;
     Request* request = nullptr;
   };
 
-  [[nodiscard]] Entry entry_of(Request& request) const;
   [[nodiscard]] Tokens work_of(const Request& request) const;
   [[nodiscard]] Tokens had_by(const Session& session) const;
   void take_turns();
@@ -59,6 +79,7 @@ class ServingOrder {
   Context& context_;
   Requests& requests_;
   Knowledge& knowledge_;
+  std::optional<DomainId> step_of_;
   std::vector<Entry> entries_;    ///< kept for its memory
   std::vector<Request*> served_;  ///< the same
 };

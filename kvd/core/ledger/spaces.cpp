@@ -54,7 +54,7 @@ Nanoseconds goal_of(const Need& need, const Session& session, const Context& con
 Nanoseconds slack_of(const Need& need, const Session& session, const Context& context, bool late) {
   const Nanoseconds goal = goal_of(need, session, context);
   const Nanoseconds age = std::min(need.age, context.now - session.life.attached);
-  return ServingOrder::due_after(context, goal, late && !need.begun && age > goal) - age;
+  return ServingOrder::Due(context).after(goal, late && !need.begun && age > goal) - age;
 }
 
 /// Whose turn it is first, and what all would use that are due by then: one that is late has its
@@ -105,7 +105,7 @@ Want want_of(const Session& session, const Space& space, Bytes slab, const Conte
   want.grain = std::clamp<std::int64_t>(pieces(told.grain, slab), 1, most);
   const Usual& usual = space.usual;
   if (usual.bytes > Bytes(0) && context.now - usual.at <= kWantedAgain) {
-    want.soon = UsedBy{ServingOrder::due_after(context, usual.goal, false),
+    want.soon = UsedBy{ServingOrder::Due(context).after(usual.goal, false),
                        std::min(pieces(usual.bytes, slab), most)};
   }
   if (context.now - space.told > kWordGood) return want;

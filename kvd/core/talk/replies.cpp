@@ -43,8 +43,9 @@ StepReply Replies::build(Session& session) {
 // first.
 std::vector<Request*> Replies::in_order(const Session& session) const {
   std::vector<Request*> order = session.active, begun;
-  const auto has_begun = [](const Request* r) { return !r->waits() && begins_with_prompt(*r); };
-  std::copy_if(order.begin(), order.end(), std::back_inserter(begun), has_begun);
+  const auto has_begun = [](const Request* r) { return begins_with_prompt(*r); };
+  std::copy_if(session.inside.begin(), session.inside.end(), std::back_inserter(begun), has_begun);
+  if (begun.size() < 2) return order;
   line_.sort(begun);
   auto next = begun.begin();
   for (Request*& at : order) {

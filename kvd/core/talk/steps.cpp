@@ -35,8 +35,10 @@ Result<StepReply> Steps::next(Session& session, const Step& step) {
   // What was brought meanwhile need not be computed, nor counted upon as work.
   skips_.go_on(session);
   // Admission comes before rotation, which passes over requests that are held back.
+  line_.begin_step(session.info.domain);
   admission_.admit(session);
   rotation_.decide(session);
+  line_.end_step();
   // Leaving comes before growth, and again after it: growth may have chosen one more to leave.
   swaps_.start_leaving(session);
   claims_.grow_running(session);

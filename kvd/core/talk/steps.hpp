@@ -35,6 +35,7 @@ class Steps {
       : context_(ground.context),
         knowledge_(ground.knowledge),
         drains_(ground.drains),
+        line_(ground.line),
         compactor_(compactor),
         copies_(copies),
         streams_(streams),
@@ -60,6 +61,7 @@ class Steps {
   Context& context_;
   Knowledge& knowledge_;
   Drains& drains_;
+  ServingOrder& line_;
   Compactor& compactor_;
   DramCopies& copies_;
   Streams& streams_;
