@@ -91,6 +91,20 @@ TEST(World, TheShortestMayHaveTheNextSeat) {
   EXPECT_GE(result.requests[1].submitted, result.requests[2].finish);
 }
 
+TEST(World, WhoIsDueFirstHasTheNextSeatWhereThePolicyServesSo) {
+  Profile profile = small_profile();
+  profile.limits.max_num_seqs = 1;
+  Setting setting =
+      small_setting("unified", {arrival(0, 10, 2), arrival(0, 10, 2), arrival(0, 10, 1)}, profile);
+  setting.workload[1].ttft_slo = Seconds(60);
+  setting.workload[2].ttft_slo = Seconds(1);
+  const auto due = play(setting);
+  EXPECT_GE(due.requests[1].submitted, due.requests[2].finish);
+  setting.policy = policy_named("fcfs").value();
+  const auto first = play(setting);
+  EXPECT_GE(first.requests[2].submitted, first.requests[1].finish);
+}
+
 // Six of a kind fit; the oracle's policy takes the short ones first, fcfs as they come.
 TEST(World, AnOracleServesTheShortFirst) {
   Workload workload;

@@ -6,11 +6,11 @@
 namespace kvd::sim {
 
 Engine::Engine(const Profile& profile, std::int64_t prefill_tokens, const Workload& workload,
-               std::vector<RequestRecord>& records, bool shortest_first)
+               std::vector<RequestRecord>& records, Seating seating)
     : profile_(profile),
       prefill_tokens_(prefill_tokens > 0 ? prefill_tokens
                                          : std::numeric_limits<std::int64_t>::max()),
-      shortest_first_(shortest_first),
+      seating_(seating),
       workload_(workload),
       records_(records),
       live_(workload.size()) {
@@ -25,10 +25,16 @@ std::int64_t Engine::seat_tokens(std::uint32_t index) const {
   return (arrival.prompt + arrival.announced.value_or(arrival.output)).value;
 }
 
+double Engine::seat_order(std::uint32_t index) const {
+  const Arrival& arrival = workload_[index];
+  if (seating_.shortest_first) return static_cast<double>(arrival.output.value);
+  return (arrival.time + arrival.ttft_slo.value_or(*seating_.ttft)).count();
+}
+
 std::deque<std::uint32_t>::iterator Engine::next_in_queue() {
-  if (!shortest_first_) return queue_.begin();
+  if (!seating_.shortest_first && !seating_.ttft) return queue_.begin();
   return std::min_element(queue_.begin(), queue_.end(), [&](std::uint32_t a, std::uint32_t b) {
-    return live_[a].output < live_[b].output;
+    return seat_order(a) < seat_order(b);
   });
 }
 

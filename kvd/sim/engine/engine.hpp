@@ -14,6 +14,14 @@
 
 namespace kvd::sim {
 
+/// Whom an engine gives a free seat.
+struct Seating {
+  bool shortest_first = false;  ///< by the true length of the answer
+  /// Whose first token is due first, as kvd would serve them: the goal of those that bring none.
+  /// None: the first that came.
+  std::optional<Seconds> ttft{};
+};
+
 /// What an inference engine knows of its requests: who waits for a seat, how far each one is, and
 /// what a run list makes it compute. It has no clock, no memory and no Controller.
 /// A request's id is its place in the workload plus one. A prompt's last token makes the first
@@ -23,12 +31,11 @@ class Engine {
  public:
   /// `workload` and `records` outlive it; it touches only the entries that arrive here.
   Engine(const Profile& profile, std::int64_t prefill_tokens, const Workload& workload,
-         std::vector<RequestRecord>& records, bool shortest_first);
+         std::vector<RequestRecord>& records, Seating seating);
 
   /// It came in and waits for a seat.
   void arrive(std::uint32_t index) { queue_.push_back(index); }
-  /// The next one that may be submitted, the first that came or the shortest; none: no seat, or
-  /// nobody.
+  /// The next one that may be submitted; none: no seat, or nobody.
   [[nodiscard]] std::optional<std::uint32_t> seat();
   void submitted(std::uint32_t index, TimePoint now, bool accepted);
 
@@ -66,13 +73,14 @@ class Engine {
   };
 
   [[nodiscard]] std::int64_t seat_tokens(std::uint32_t index) const;
+  [[nodiscard]] double seat_order(std::uint32_t index) const;
   [[nodiscard]] std::deque<std::uint32_t>::iterator next_in_queue();
   void end(std::uint32_t index, Seconds now);
   void let_run(std::uint32_t index, Seconds now);
 
   const Profile& profile_;
   std::int64_t prefill_tokens_;
-  bool shortest_first_;
+  Seating seating_;
   const Workload& workload_;
   std::vector<RequestRecord>& records_;
   std::vector<Live> live_;  ///< by place in the workload

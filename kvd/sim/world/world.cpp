@@ -6,6 +6,7 @@
 
 #include "kvd/sim/world/configuration.hpp"
 #include "kvd/sim/world/placing_world.hpp"
+#include "planner/policy/catalogue.hpp"
 
 namespace kvd::sim {
 namespace {
@@ -62,6 +63,14 @@ Tokens mean_tokens(const Workload& workload, std::size_t engine) {
   return Tokens(count == 0 ? 0 : sum / count);
 }
 
+// A real engine asks for all its requests in the order that kvd says.
+Seating seating_of(const Setting& setting) {
+  Seating seating{setting.shortest_first};
+  const auto policy = planner::make_rotation_policy(setting.policy.tuning.rotation.policy);
+  if (policy.ok() && (*policy)->traits().serves_the_late) seating.ttft = Seconds(setting.slo.ttft);
+  return seating;
+}
+
 }  // namespace
 
 World::World(const Setting& setting, const core::Controller::Config& config)
@@ -73,7 +82,7 @@ World::World(const Setting& setting, const core::Controller::Config& config)
   if (setting.disk && setting.prefixes) machine_.disk.emplace(*setting.disk, kOrigin);
   for (const EngineSetting& engine : setting.engines) {
     drivers_.emplace_back(Engine(engine.profile, prefill_budget(setting, engine.profile),
-                                 setting.workload, records_, setting.shortest_first));
+                                 setting.workload, records_, seating_of(setting)));
   }
 }
 
