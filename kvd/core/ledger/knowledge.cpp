@@ -15,10 +15,10 @@ constexpr double kUsualPrefill = 1e-3;    // seconds a token
 constexpr double kLeastShare = 0.05;      // of a step that prompts get: no wait is endless
 constexpr Tokens kShortAnswer(64);        // kvd design: most answers are longer
 constexpr Tokens kUsualAnswer(1024);      // kvd design: kept for one while nothing is known
-constexpr auto kIgnore = [](Nanoseconds) {};
-constexpr double kMostDeposit = 1e9;
-constexpr double kPaceWindow = 1;    // seconds; kvd design
-constexpr double kPaceWeight = 0.3;  // share of the newest window in the mean
+constexpr std::int64_t kMostDeposit = 1'000'000'000;
+constexpr TimePoint kFarOff(std::int64_t{1} << 62);  // nothing is due later
+constexpr double kPaceWindow = 1;                    // seconds; kvd design
+constexpr double kPaceWeight = 0.3;                  // share of the newest window in the mean
 // Goals of requests without any: so many steps with all that run at a time, and so many times what
 // a usual prompt takes with nobody else there. kvd design.
 constexpr double kOwnSteps = 3;
@@ -52,9 +52,17 @@ void Knowledge::ended(Session& session, const Request& request) {
   if (request.times.has_token) session.costs.lengths.ended(request.answer());
 }
 
-void Knowledge::returned(Request& request) {
-  const bool dry = request.times.deposit && saved_up(request) == 0;
-  const double late = dry ? to_seconds(context_.now - request.times.deposit->due()) : 0;
+void Knowledge::pace(Seen& request, Tokens made, TimePoint first, TimePoint last) {
+  const Nanoseconds tbt = std::min(request.goal.slo.tbt, kLongestGoal);
+  if (tbt <= Nanoseconds(0)) return;
+  std::optional<TimePoint>& due = request.times.due;
+  const double all = static_cast<double>(tbt.count()) * static_cast<double>(made.value);
+  const Nanoseconds lasts(static_cast<std::int64_t>(std::min(all, 4e18)));
+  due = std::min(kFarOff, std::max(std::max(due.value_or(first), first) + lasts, last + tbt));
+}
+
+void Knowledge::returned(const Request& request) {
+  const double late = request.times.due ? to_seconds(context_.now - *request.times.due) : 0;
   mean_lateness_s_ += kWeight * (std::max(0.0, late) - mean_lateness_s_);
 }
 
@@ -149,17 +157,11 @@ Tokens Knowledge::reserved_length(const Seen& request) const {
   return std::min(most, learned.value_or(std::max(kUsualAnswer, made * 2)));
 }
 
-std::int64_t Knowledge::saved_up(Request& request) const {
-  if (!request.times.deposit) return 0;
-  request.times.deposit->advance(context_.now, kIgnore);
-  return request.times.deposit->left();
-}
-
-std::int64_t Knowledge::saved_up(const PlacedRequest& request) const {
-  if (!request.due) return 0;
-  const planner::Seconds left = *request.due - planner::Seconds(to_seconds(context_.now));
-  const double intervals = std::ceil(left / planner::Seconds(request.goal.slo.tbt));
-  return static_cast<std::int64_t>(std::clamp(intervals, 1.0, kMostDeposit)) - 1;
+std::int64_t Knowledge::saved_up(const Seen& request) const {
+  if (!request.times.due) return 0;
+  const Nanoseconds left = *request.times.due - context_.now;
+  const Nanoseconds tbt = std::min(request.goal.slo.tbt, kLongestGoal);
+  return left <= tbt ? 0 : std::min(kMostDeposit, (left - Nanoseconds(1)) / tbt);
 }
 
 planner::RotationRequest Knowledge::as_timed(const Seen& request) {

@@ -20,7 +20,8 @@ namespace kvd::core {
 /// What the policies know beyond memory: how long steps take, how fast the links are, how long
 /// requests stay away, how long answers get, and what each user has saved up.
 ///
-/// Source: kvd design; lengths as planner::LengthPredictor, deposits as TokenDeposit.
+/// Source: kvd design; lengths as planner::LengthPredictor. Clients pace by TokenDeposit, of which
+/// Times::due is all that decisions need.
 ///
 /// Owner: control thread. Cost: O(1), measure_step O(requests of the session).
 class Knowledge {
@@ -48,7 +49,9 @@ class Knowledge {
   /// What is left of the prompts that have begun is what those that wait have ahead of them.
   void look_ahead(Session& session) const;
   static void ended(Session& session, const Request& request);
-  void returned(Request& request);
+  /// It made so many tokens, `first` to `last`: when its next one is due to the user.
+  static void pace(Seen& request, Tokens made, TimePoint first, TimePoint last);
+  void returned(const Request& request);
 
   // ---- knowing ----
   /// Bytes a second, h2d and d2h; 0: not measured yet.
@@ -94,8 +97,8 @@ class Knowledge {
   [[nodiscard]] std::optional<std::int64_t> guessed_to_come(const Seen& request) const;
   /// The answer that memory is kept for: few are longer. Never more than was announced.
   [[nodiscard]] Tokens reserved_length(const Seen& request) const;
-  [[nodiscard]] std::int64_t saved_up(Request& request) const;  ///< its deposit now
-  [[nodiscard]] std::int64_t saved_up(const PlacedRequest& request) const;
+  /// Its tokens that are made and not yet due.
+  [[nodiscard]] std::int64_t saved_up(const Seen& request) const;
 
   // ---- how policies see it ----
   /// When it came, began and made its last token, and when these are late.

@@ -10,30 +10,11 @@ namespace kvd::core {
 
 namespace {
 
-using planner::Seconds;
 using State = Schedule::State;
-
-Seconds seconds(Nanoseconds time) { return Seconds(to_seconds(time)); }
 
 Location place_of(State state) {
   if (state == State::kRunning) return Location::kIn;
   return state == State::kParked ? Location::kParked : Location::kOut;
-}
-
-/// When the next token is due of a request that was not seen before, as if its tokens had come
-/// evenly.
-Seconds due_of(const Schedule::Request& told, Seconds tbt, TimePoint now) {
-  const Seconds first = seconds(told.first_token.value_or(now));
-  const Seconds last = std::max(first, seconds(told.last_token.value_or(now)));
-  const auto made = static_cast<double>(told.generated.value);
-  const bool in_time = last - first <= tbt * std::max(0.0, made - 1);
-  return in_time ? first + tbt * made : last + tbt;
-}
-
-/// After `made` more, the last of them `at`, of which all came after `since`: as if evenly.
-Seconds due_after(Seconds due, double made, Seconds since, Seconds at, Seconds tbt) {
-  const Seconds first = std::min(at, since + (at - since) / made);
-  return std::max(std::max(due, first) + tbt * made, at + tbt);
 }
 
 /// What comes free when it leaves, or what it needs to come in. Not more than there is, whatever
@@ -128,21 +109,23 @@ PlacedRequest Placing::follow(Session& session, const Schedule::Request& told,
   const bool decodes = known.times.has_token && known.to_compute() <= Tokens(1);
   known.phase = decodes ? Phase::kDecode : Phase::kPrompt;
   known.stays = known.runs() && told.stays;
-  const Seconds tbt = seconds(goal.slo.tbt);
+  // One not seen before: as if its tokens had come evenly.
+  const TimePoint first = told.first_token.value_or(now);
+  const TimePoint last = told.last_token.value_or(now);
   if (!before) {
-    if (known.times.has_token) known.due = due_of(told, tbt, now);
+    if (known.times.has_token) Knowledge::pace(known, told.generated, first, std::max(first, last));
     known.fresh = known.runs() && !known.times.has_token;
     return known;
   }
   known.own_gap = before->own_gap;
   drift_ = told.arrived - before->times.arrived;
-  if (before->due) known.due = *before->due + seconds(drift_);
   const Tokens made = known.answer() - before->answer();
-  if (made > Tokens(0)) {
-    const Seconds at = seconds(std::min(now, told.last_token.value_or(now)));
-    known.due = known.due ? due_after(*known.due, static_cast<double>(made.value),
-                                      seconds(last_call_ + drift_), at, tbt)
-                          : due_of(told, tbt, now);
+  if (before->times.due) known.times.due = *before->times.due + drift_;
+  if (made > Tokens(0) && known.times.due) {
+    const TimePoint at = std::min(now, last), since = last_call_ + drift_;
+    Knowledge::pace(known, made, std::min(at, since + (at - since) / made.value), at);
+  } else if (made > Tokens(0)) {
+    Knowledge::pace(known, told.generated, first, std::max(first, last));
   }
   if (before->runs()) known.times.run_since = before->times.run_since + drift_;
   known.fresh = known.runs() && (!before->runs() || before->fresh) && made <= Tokens(0);
@@ -152,9 +135,9 @@ PlacedRequest Placing::follow(Session& session, const Schedule::Request& told,
   known.order.rotations = before->order.rotations + left;
   if (known.runs() && before->place == Location::kParked) {
     ++session.totals.rotations_in;
-    if (before->due) {
-      const Seconds due = *before->due + seconds(drift_);
-      session.costs.lateness.add(std::max(0.0, (seconds(now) - due).count()));
+    if (before->times.due) {
+      const TimePoint due = *before->times.due + drift_;
+      session.costs.lateness.add(std::max(0.0, to_seconds(now - due)));
     }
   }
   return known;

@@ -21,7 +21,7 @@ namespace kvd::core {
 /// arrivals, so that an engine that stood still, or whose clock is another one, finds its deposits
 /// as they were.
 ///
-/// Source: kvd design; deposits as TokenDeposit.
+/// Source: kvd design.
 ///
 /// Owner: control thread. Cost: O(n log n) in the requests of a call; allocates while they grow in
 /// number.

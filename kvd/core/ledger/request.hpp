@@ -6,7 +6,6 @@
 #include <set>
 #include <vector>
 
-#include "ipc/vocabulary/deposit.hpp"
 #include "ipc/vocabulary/digest.hpp"
 #include "ipc/vocabulary/ids.hpp"
 #include "ipc/vocabulary/units.hpp"
@@ -94,7 +93,8 @@ struct Times {
   TimePoint first_token{0};  ///< valid once a token was made
   TimePoint last_token{0};   ///< likewise
   bool has_token = false;
-  std::optional<TokenDeposit<Nanoseconds>> deposit;  ///< from the first token on
+  /// When the token after those made is due to the user (Knowledge::pace): from the first one on.
+  std::optional<TimePoint> due;
   TimePoint run_since{0};
   bool late = false;  ///< the goal of its next token has passed, which is counted
   /// Where it stands among those whose goals pass (requests.hpp).
@@ -255,13 +255,12 @@ struct Request : Seen {
 /// One whose engine places its blocks, as of its last call (placing.hpp). `progress.tokens` counts
 /// what it computes again, too; `planned` is what it has.
 struct PlacedRequest : Seen {
-  std::optional<planner::Seconds> due;  ///< its next token, to the user; none before the first
-  std::int64_t blocks = 0;              ///< come free when it leaves, or are needed to come in
-  Nanoseconds own_gap{0};               ///< 0: its class's
-  bool stays = false;                   ///< it runs, and leaving would cost all that it computed
-  bool ran = false;                     ///< now or before
-  bool let_in = false;    ///< by the answer: it runs, though nobody may say so for long
-  bool sent_out = false;  ///< by the answer
+  std::int64_t blocks = 0;  ///< come free when it leaves, or are needed to come in
+  Nanoseconds own_gap{0};   ///< 0: its class's
+  bool stays = false;       ///< it runs, and leaving would cost all that it computed
+  bool ran = false;         ///< now or before
+  bool let_in = false;      ///< by the answer: it runs, though nobody may say so for long
+  bool sent_out = false;    ///< by the answer
   WaitReason waits_for = WaitReason::kNone;
 
   /// Its loss would cost computed work.

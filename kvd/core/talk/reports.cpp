@@ -85,7 +85,10 @@ void Reports::take_report(Session& session, Request& request, const StepReport& 
     requests_.progressed(session.id, session.info.domain);
     if (request.progress.tokens >= request.goal.prompt) {
       const bool first = lateness_.made(request);
-      count_deposit(request, first ? Tokens(1) : made);
+      // The daemon stamps tokens on receipt.
+      Knowledge::pace(request, first ? Tokens(1) : made, context_.now, context_.now);
+      if (request.times.due)
+        context_.counters.deposit.add(static_cast<double>(knowledge_.saved_up(request)));
       request.phase = Phase::kDecode;
       // Its layers are in DRAM but for the last ones: it comes back whole.
       if (request.layerwise && !request.leaving) {
@@ -107,19 +110,6 @@ void Reports::take_report(Session& session, Request& request, const StepReport& 
     knowledge_.ended(session, request);
     memory_.end(request);
   }
-}
-
-// The daemon stamps tokens on receipt; the client paces by the same function.
-void Reports::count_deposit(Request& request, Tokens made) {
-  if (request.goal.slo.tbt <= Nanoseconds(0)) return;
-  const auto ignore = [](Nanoseconds) {};
-  if (!request.times.deposit) {
-    request.times.deposit.emplace(request.goal.slo.tbt, context_.now);
-  } else {
-    for (Tokens i(0); i < made; i += Tokens(1))
-      request.times.deposit->generated(context_.now, ignore);
-  }
-  context_.counters.deposit.add(static_cast<double>(request.times.deposit->left()));
 }
 
 }  // namespace kvd::core

@@ -26,7 +26,6 @@ class Reports {
 
  private:
   void take_report(Session& session, Request& request, const StepReport& report);
-  void count_deposit(Request& request, Tokens made);
 
   Context& context_;
   store::Store& store_;

@@ -74,10 +74,7 @@ TEST_F(RotationTest, NobodyCountsOnMoreThanItsLongestGapLasts) {
     r->goal.slo = {seconds(5), std::chrono::milliseconds(100), {}};
     r->times.has_token = true;
     r->times.last_token = ground.context.now;
-    r->times.deposit.emplace(r->goal.slo.tbt, ground.context.now);
-    for (int token = 0; token < 40; ++token) {
-      r->times.deposit->generated(ground.context.now, [](TimePoint) {});
-    }
+    Knowledge::pace(*r, Tokens(41), ground.context.now, ground.context.now);
   }
   const auto deposits = [&](std::optional<Nanoseconds> gap) {
     std::vector<std::int64_t> found;

@@ -92,7 +92,7 @@ TEST_F(SwapsTest, ComesBackWithRoomForOneTokenMore) {
   EXPECT_EQ(request.place, Location::kComing);
   EXPECT_EQ(request.table.blocks(), 3u);
   EXPECT_TRUE(request.moves.in) << "the engine waits for its bytes";
-  request.times.deposit.emplace(std::chrono::seconds(1), ground.context.now);
+  request.times.due = ground.context.now + std::chrono::seconds(1);
   pass(std::chrono::seconds(5));
   EXPECT_TRUE(end(request.moves.rotation));
   EXPECT_EQ(ground.knowledge.mean_lateness_s(), 1) << "a quarter of 4: 1 s was not late yet";

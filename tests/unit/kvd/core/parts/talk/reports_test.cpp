@@ -201,7 +201,7 @@ TEST_F(ReportsTest, WithoutAGoalNothingIsSavedUp) {
   request.goal.slo.tbt = Nanoseconds(0);
   grant({&request}, 4);
   take(said(1, 0, {made(request, 4)}));
-  EXPECT_FALSE(request.times.deposit);
+  EXPECT_FALSE(request.times.due);
   EXPECT_TRUE(request.times.has_token);
 }
 
