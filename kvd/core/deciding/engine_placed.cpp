@@ -51,16 +51,6 @@ std::pair<std::int64_t, std::int64_t> growth_of(const Schedule& told,
   return {next - blocks(has), std::max<std::int64_t>(0, all - next)};
 }
 
-/// Tokens that the rest of its answer makes up for, one a step. Where only the longest gap is seen
-/// it is the mean that counts. Half of what is expected is sure: half of the answers end sooner.
-std::int64_t made_up(const planner::RotationRequest& request, double step_s) {
-  if (request.tokens_made == Tokens(0)) return 0;
-  const Tokens all = request.output_tokens.value_or(request.tokens_made);
-  const double sure = static_cast<double>(std::max(Tokens(0), all - request.tokens_made).value) / 2;
-  const double gains = 1 - step_s / request.tbt_slo.count();
-  return static_cast<std::int64_t>(sure * std::max(0.0, gains));
-}
-
 /// What the record of so many requests takes.
 Bytes bytes_of_known(std::size_t requests) {
   return Bytes(static_cast<std::int64_t>(requests * sizeof(PlacedRequest)));
@@ -239,6 +229,8 @@ void EnginePlaced::fill_snapshot(const Call& call) {
     const bool passes = first != nullptr && request.waits() && &request != first;
     return passes ? WaitReason::kBehind : WaitReason::kNone;
   };
+  const bool shown = context_.tuning.rotation.pacing != "client";
+  const auto shown_step_s = shown ? std::optional(call.step_s()) : std::nullopt;
   snapshot_.requests.clear();
   index_.clear();
   for (PlacedRequest* request : call.requests) {
@@ -248,13 +240,8 @@ void EnginePlaced::fill_snapshot(const Call& call) {
       const bool fits = request->blocks <= told.free_blocks;
       request->waits_for = fits ? WaitReason::kBehind : WaitReason::kMemory;
     }
-    planner::RotationRequest entry = knowledge_.as_rotation(*request);
+    planner::RotationRequest entry = knowledge_.as_rotation(*request, shown_step_s);
     entry.stays = request->stays;
-    entry.deposit = knowledge_.saved_up(*request);
-    if (context_.tuning.rotation.pacing != "client") {
-      entry.gap = planner::Seconds(to_seconds(request->goal.slo.longest_gap()));
-      entry.deposit += made_up(entry, call.step_s());
-    }
     entry.bytes = block_bytes(told) * request->blocks;
     snapshot_.requests.push_back(entry);
     index_.push_back(request);

@@ -11,15 +11,6 @@ bool runs_on(const Request& request) {
   return request.runs() && !request.leaving && !request.promised && !request.paused();
 }
 
-/// How much of what it has saved up counts: one that named a longest gap may have a client that
-/// shows a token when it comes. A quarter of the gap is for the way back (UnifiedPolicy::kReturn).
-std::int64_t within_gap(const Request& request, std::int64_t deposit, TimePoint now) {
-  const Slo& goal = request.goal.slo;
-  if (!goal.gap || !request.times.has_token) return deposit;
-  const Nanoseconds out = request.queues() ? now - request.times.last_token : Nanoseconds(0);
-  return std::clamp<std::int64_t>((*goal.gap - *goal.gap / 4 - out) / goal.tbt, 0, deposit);
-}
-
 }  // namespace
 
 void Rotation::decide(Session& caller) {
@@ -107,8 +98,10 @@ planner::RotationSnapshot Rotation::rotation_snapshot(Share share, std::vector<R
 
 // One request as the policy sees it.
 planner::RotationRequest Rotation::as_rotation(Request& request, DeviceId device) {
-  planner::RotationRequest entry = knowledge_.as_rotation(request);
-  entry.deposit = within_gap(request, knowledge_.saved_up(request), context_.now);
+  // One that named a longest gap may have a client that shows a token when it comes.
+  const double step_s = request.session->costs.decode_s;
+  planner::RotationRequest entry =
+      knowledge_.as_rotation(request, request.goal.slo.gap ? std::optional(step_s) : std::nullopt);
   if (request.queues()) {
     if (request.waits()) entry.place = request.order.place;
     entry.bytes = needs_.to_run(request, device);

@@ -24,6 +24,16 @@ constexpr double kPaceWeight = 0.3;                  // share of the newest wind
 constexpr double kOwnSteps = 3;
 constexpr double kOwnPrefills = 8;
 
+/// Tokens that the rest of its answer makes up for, one a step. Where only the longest gap is seen
+/// it is the mean that counts. Half of what is expected is sure: half of the answers end sooner.
+std::int64_t made_up(const planner::RotationRequest& request, double step_s) {
+  if (request.tokens_made == Tokens(0)) return 0;
+  const Tokens all = request.output_tokens.value_or(request.tokens_made);
+  const double sure = static_cast<double>(std::max(Tokens(0), all - request.tokens_made).value) / 2;
+  const double gains = 1 - step_s / request.tbt_slo.count();
+  return static_cast<std::int64_t>(sure * std::max(0.0, gains));
+}
+
 void follow(double& mean, double observed) {
   mean = mean == 0 ? observed : mean + kWeight * (observed - mean);
 }
@@ -178,7 +188,8 @@ planner::RotationRequest Knowledge::as_timed(const Seen& request) {
   return entry;
 }
 
-planner::RotationRequest Knowledge::as_rotation(const Seen& request) const {
+planner::RotationRequest Knowledge::as_rotation(const Seen& request,
+                                                std::optional<double> shown_step_s) const {
   planner::RotationRequest entry = as_timed(request);
   entry.prefilling = request.prefills();
   entry.skips = static_cast<std::int32_t>(request.order.skips);
@@ -189,6 +200,11 @@ planner::RotationRequest Knowledge::as_rotation(const Seen& request) const {
     entry.output_tokens = expected_length(request).median;
   }
   if (!request.times.has_token) entry.prefill = planner::Seconds(prefill_left_s(request));
+  entry.deposit = saved_up(request);
+  if (shown_step_s) {
+    entry.gap = planner::Seconds(to_seconds(request.goal.slo.longest_gap()));
+    entry.deposit += made_up(entry, *shown_step_s);
+  }
   return entry;
 }
 

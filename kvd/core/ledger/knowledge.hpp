@@ -103,8 +103,10 @@ class Knowledge {
   // ---- how policies see it ----
   /// When it came, began and made its last token, and when these are late.
   [[nodiscard]] static planner::RotationRequest as_timed(const Seen& request);
-  /// Without its memory, and what it has saved up.
-  [[nodiscard]] planner::RotationRequest as_rotation(const Seen& request) const;
+  /// Without its memory. `shown_step_s`: its client shows a token when it comes, and a step takes
+  /// so long; none: it shows one each interval.
+  [[nodiscard]] planner::RotationRequest as_rotation(
+      const Seen& request, std::optional<double> shown_step_s = std::nullopt) const;
   /// One that decodes; a step takes so long.
   [[nodiscard]] planner::DecodingRequest as_decoding(const Seen& request, std::int64_t saved_up,
                                                      double step_s) const;

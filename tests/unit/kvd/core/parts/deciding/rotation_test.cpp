@@ -65,31 +65,20 @@ TEST_F(RotationTest, TheSnapshotCountsWhatIsFreeAndWhatWillGrow) {
   EXPECT_EQ(snapshot.dram->free, kSlab * 8);
 }
 
-TEST_F(RotationTest, NobodyCountsOnMoreThanItsLongestGapLasts) {
-  Streams streams{ground};
-  Compactor compactor{ground};
-  Swaps swaps{ground, copies, streams, compactor};
+TEST_F(RotationTest, ThePolicySeesTheLongestGapOfWhoNamesOne) {
   Session& session = attach();
-  for (Request* r : {&running(session, 8), &parked(swaps, session, 8)}) {
+  for (Request* r : {&running(session, 8), &running(session, 8)}) {
     r->goal.slo = {seconds(5), std::chrono::milliseconds(100), {}};
     r->times.has_token = true;
-    r->times.last_token = ground.context.now;
     Knowledge::pace(*r, Tokens(41), ground.context.now, ground.context.now);
   }
-  const auto deposits = [&](std::optional<Nanoseconds> gap) {
-    std::vector<std::int64_t> found;
-    for (Request* r : asked(kShareA)) r->goal.slo.gap = gap;
-    std::vector<Request*> index;
-    for (const auto& r : sut.rotation_snapshot(kShareA, index).requests) {
-      found.push_back(r.deposit);
-    }
-    return found;
-  };
-  EXPECT_THAT(deposits(std::nullopt), ElementsAre(40, 40));
-  EXPECT_THAT(deposits(seconds(2)), ElementsAre(15, 15));
-  pass(seconds(1));
-  EXPECT_THAT(deposits(seconds(2)), ElementsAre(15, 5)) << "one is out since a second";
-  EXPECT_THAT(deposits(seconds(100)), ElementsAre(30, 30));
+  session.inside.back()->goal.slo.gap = seconds(2);
+  std::vector<Request*> index;
+  const auto snapshot = sut.rotation_snapshot(kShareA, index);
+  ASSERT_THAT(snapshot.requests, SizeIs(2));
+  EXPECT_FALSE(snapshot.requests[0].gap) << "its client shows a token each interval";
+  EXPECT_EQ(snapshot.requests[0].deposit, 40);
+  EXPECT_EQ(snapshot.requests[1].gap, planner::Seconds(2));
 }
 
 TEST_F(RotationTest, WhoFitsGetsAClaim) {
