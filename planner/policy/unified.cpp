@@ -103,7 +103,6 @@ void UnifiedPolicy::rank(const RotationSnapshot& snapshot, Seconds now,
   dram_left_ = !dram ? kUnlimited : may_preempt(dram) ? dram->free : Bytes{-1};
   for (std::uint32_t i = 0; i < snapshot.requests.size(); ++i) {
     const auto& request = snapshot.requests[i];
-    if (!request.counts_as_waiting()) pace_.asked += 1 / request.tbt_slo.count();
     if (request.state == RequestState::kRunning) {
       ++pace_.running;
       ++runs_;
@@ -122,6 +121,10 @@ void UnifiedPolicy::rank(const RotationSnapshot& snapshot, Seconds now,
   }
   std::sort(entering_.begin(), entering_.end(), earlier);
   split_entering(snapshot, now, config);
+  if (pace_.parked == 0) return;  // then nobody asks
+  for (const auto& request : snapshot.requests) {
+    if (!request.counts_as_waiting()) pace_.asked += 1 / request.tbt_slo.count();
+  }
 }
 
 void UnifiedPolicy::split_entering(const RotationSnapshot& snapshot, Seconds now,
