@@ -93,10 +93,15 @@ struct Distribution {
   std::span<const double> bounds;
   std::vector<std::uint64_t> counts = std::vector<std::uint64_t>(bounds.size() + 1);
   double sum = 0;
+  std::size_t last = 0;  ///< where the last value fell, as mostly the next one does
 
   void add(double value, std::uint64_t times = 1) {
-    const auto bound = std::lower_bound(bounds.begin(), bounds.end(), value);
-    counts[static_cast<std::size_t>(bound - bounds.begin())] += times;
+    const bool above = last == 0 || bounds[last - 1] < value;
+    if (!above || (last < bounds.size() && bounds[last] < value)) {
+      const auto bound = std::lower_bound(bounds.begin(), bounds.end(), value);
+      last = static_cast<std::size_t>(bound - bounds.begin());
+    }
+    counts[last] += times;
     sum += value * static_cast<double>(times);
   }
 };
