@@ -1,6 +1,8 @@
 #include "kernels/device/cuda/host_registration.hpp"
 
 #include <algorithm>
+#include <map>
+#include <mutex>
 #include <string>
 #include <utility>
 
@@ -23,26 +25,39 @@ Error cannot_pin(const Driver& driver, CUresult result, Bytes size) {
 
 }  // namespace
 
+HostRegistration::Pinned::~Pinned() {
+  driver.mem_host_unregister(reinterpret_cast<void*>(address));
+}
+
+Result<std::shared_ptr<HostRegistration::Pinned>> HostRegistration::pin(const Driver& driver,
+                                                                        std::uintptr_t address,
+                                                                        Bytes size) {
+  static std::mutex mutex;
+  static std::map<std::uintptr_t, std::weak_ptr<Pinned>> known;
+  const std::lock_guard lock(mutex);
+  std::erase_if(known, [](const auto& entry) { return entry.second.expired(); });
+  const auto found = known.find(address);
+  if (found != known.end()) {
+    std::shared_ptr<Pinned> shared = found->second.lock();
+    if (shared && shared->size == size) return shared;
+  }
+  const CUresult registered =
+      driver.mem_host_register(reinterpret_cast<void*>(address), size.size(),
+                               CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP);
+  if (registered != CUDA_SUCCESS) return cannot_pin(driver, registered, size);
+  auto made = std::make_shared<Pinned>(driver, address, size);
+  known[address] = made;
+  return made;
+}
+
 Result<HostRegistration> HostRegistration::make(const Driver& driver, std::uintptr_t address,
                                                 Bytes size) {
+  HostRegistration registration;
+  KVD_ASSIGN_OR_RETURN(registration.pinned_, pin(driver, address, size));
   void* start = reinterpret_cast<void*>(address);
-  const CUresult registered = driver.mem_host_register(
-      start, size.size(), CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP);
-  if (registered != CUDA_SUCCESS) return cannot_pin(driver, registered, size);
-  HostRegistration registration(driver, address, size);
   KVD_TRY(check(driver, driver.mem_host_get_device_pointer(&registration.device_address_, start, 0),
                 "asking for the device address of host memory"));
   return registration;
-}
-
-HostRegistration::HostRegistration(HostRegistration&& other) noexcept
-    : driver_(std::exchange(other.driver_, nullptr)),
-      address_(other.address_),
-      device_address_(other.device_address_),
-      size_(other.size_) {}
-
-HostRegistration::~HostRegistration() {
-  if (driver_ != nullptr) driver_->mem_host_unregister(reinterpret_cast<void*>(address_));
 }
 
 Result<ChunkedRegistration> ChunkedRegistration::make(const Driver& driver, std::uintptr_t address,

@@ -3,6 +3,7 @@
 #include <cuda.h>
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "ipc/vocabulary/result.hpp"
@@ -14,6 +15,8 @@ namespace kvd::kernels::cuda {
 /// Mapped host memory made known to the driver: pinned (not on Grace, see Capabilities), reachable
 /// from every context of the process, at device_address() for kernels and stream memory operations.
 /// Copies take either address.
+/// The driver knows a page of this process once. Several devices share its registration, and the
+/// last of them ends it.
 /// Owner:  move-only; unregisters on destruction, before the caller unmaps. A context is current at
 ///         both ends.
 /// Errors: those of the driver; a failed registration leaves nothing behind.
@@ -21,23 +24,35 @@ class HostRegistration {
  public:
   [[nodiscard]] static Result<HostRegistration> make(const Driver& driver, std::uintptr_t address,
                                                      Bytes size);
-  HostRegistration(HostRegistration&& other) noexcept;
+  HostRegistration(HostRegistration&& other) noexcept = default;
   HostRegistration& operator=(HostRegistration&&) = delete;
   /// Precondition: no copy and no stream memory operation on these bytes is queued any more.
-  ~HostRegistration();
+  ~HostRegistration() = default;
 
-  [[nodiscard]] std::uintptr_t address() const { return address_; }
+  [[nodiscard]] std::uintptr_t address() const { return pinned_->address; }
   [[nodiscard]] CUdeviceptr device_address() const { return device_address_; }
-  [[nodiscard]] Bytes size() const { return size_; }
+  [[nodiscard]] Bytes size() const { return pinned_->size; }
 
  private:
-  HostRegistration(const Driver& driver, std::uintptr_t address, Bytes size)
-      : driver_(&driver), address_(address), size_(size) {}
+  /// What the driver was told of once.
+  struct Pinned {
+    Pinned(const Driver& driver, std::uintptr_t address, Bytes size)
+        : driver(driver), address(address), size(size) {}
+    Pinned(const Pinned&) = delete;
+    Pinned& operator=(const Pinned&) = delete;
+    ~Pinned();
 
-  const Driver* driver_;
-  std::uintptr_t address_;
+    const Driver& driver;
+    std::uintptr_t address;
+    Bytes size;
+  };
+
+  HostRegistration() = default;
+  static Result<std::shared_ptr<Pinned>> pin(const Driver& driver, std::uintptr_t address,
+                                             Bytes size);
+
+  std::shared_ptr<Pinned> pinned_;
   CUdeviceptr device_address_ = 0;
-  Bytes size_;
 };
 
 /// Registrations never reach across an address that is a multiple of this: one call for hundreds of
