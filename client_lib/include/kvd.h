@@ -50,6 +50,10 @@ typedef struct kvd_handle kvd_handle;
  * bits in kvd_open_options. */
 #define KVD_MEMORY_HOST 1u
 #define KVD_MEMORY_CUDA 2u
+/* For kvd_open_options, alone: the program maps no memory, whatever kind kvd lends. It may look up,
+ * drop and schedule. No GPU is looked for, so none of its memory goes to a context of this program.
+ * What maps memory fails with KVD_INVALID_ARGUMENT. */
+#define KVD_MEMORY_UNMAPPED 4u
 
 /* What carries the commands. A ring in shared memory saves a few microseconds for each command. */
 #define KVD_TRANSPORT_ZMQ 0u

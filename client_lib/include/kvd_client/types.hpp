@@ -30,6 +30,9 @@ enum class MemoryKind : std::uint32_t {
 /// For Options::memory, which is a sum of these.
 constexpr std::uint32_t kHostMemory = static_cast<std::uint32_t>(MemoryKind::kHost);
 constexpr std::uint32_t kCudaMemory = static_cast<std::uint32_t>(MemoryKind::kCuda);
+/// Alone: the engine maps no memory, whatever kind kvd lends. It may look up, drop and schedule. No
+/// GPU is looked for, and what maps memory fails with InvalidArgument.
+constexpr std::uint32_t kUnmappedMemory = 4;
 
 /// What carries the session's commands.
 enum class Transport : std::uint32_t {

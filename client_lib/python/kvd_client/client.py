@@ -30,6 +30,7 @@ class Memory(enum.IntFlag):
 
     HOST = 1
     CUDA = 2
+    UNMAPPED = 4  # alone, of a program: it maps none, whatever kind kvd lends, and needs no GPU
 
 
 class Transport(enum.IntEnum):
@@ -95,7 +96,7 @@ class Client(Requests, Scheduling):
       content (no path, name or time), number format, layout, version. Requests of sessions whose
       models differ share nothing; None: nothing is shared.
     memory: the kinds that the program can use; a kvd that lends another kind is refused with
-      Unsupported and the remedy.
+      Unsupported and the remedy. UNMAPPED, alone: any kvd will do, and allocate() raises.
     streams_layers: the program calls wait_layer() before and layer_done() after each layer group;
       all ranks of a group have to.
     skips_ahead: while a prompt is computed, tokens_present of its next run may be more than the

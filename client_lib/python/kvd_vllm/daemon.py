@@ -169,15 +169,12 @@ class Link(Index):
             )  # fmt: skip
 
     def _session(self, timeout_s: float) -> kvd_client.Client:
-        """For whatever memory kvd lends, as this side maps none of it."""
-        session = functools.partial(
-            kvd_client.Client, self._options.endpoint, engine_name=self._options.engine_name,
-            transport=kvd_client.Transport.RING, timeout=timeout_s,
+        """Whatever memory kvd lends: this side maps none of it, so that a scheduler in a process of its
+        own makes no context on a GPU."""
+        return kvd_client.Client(
+            self._options.endpoint, engine_name=self._options.engine_name,
+            transport=kvd_client.Transport.RING, memory=kvd_client.Memory.UNMAPPED, timeout=timeout_s,
         )  # fmt: skip
-        try:
-            return session(memory=kvd_client.Memory.HOST | kvd_client.Memory.CUDA)
-        except kvd_client.Unsupported:  # a library without CUDA
-            return session(memory=kvd_client.Memory.HOST)
 
     def _lose(self, fault: Exception) -> None:
         self._is_up = False

@@ -11,7 +11,8 @@ namespace {
 
 thread_local std::string last_error;
 
-static_assert(KVD_MEMORY_HOST == kc::kHostMemory && KVD_MEMORY_CUDA == kc::kCudaMemory);
+static_assert(KVD_MEMORY_HOST == kc::kHostMemory && KVD_MEMORY_CUDA == kc::kCudaMemory &&
+              KVD_MEMORY_UNMAPPED == kc::kUnmappedMemory);
 
 kc::Options options_of(const kvd_open_options& in) {
   kc::Options options;

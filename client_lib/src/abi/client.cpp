@@ -33,7 +33,8 @@ kvd::client::Introduction introduction_of(const Options& options) {
   introduction.shape = kvd::client::to_wire(options.shape);
   introduction.shape.device = options.device;
   introduction.transport = static_cast<kvd::wire::TransportKind>(options.transport);
-  introduction.slab_kinds = options.memory;
+  introduction.maps = options.memory != kUnmappedMemory;
+  introduction.slab_kinds = introduction.maps ? options.memory : kHostMemory | kCudaMemory;
   introduction.streams_layers = options.streams_layers;
   introduction.skips_ahead = options.skips_ahead;
   if (options.group.ranks > 0) {

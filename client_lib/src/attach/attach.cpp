@@ -83,7 +83,7 @@ Result<std::shared_ptr<Gpu>> gpu_of(const Introduction& introduction,
     return make_error(ErrorCode::kInternal,
                       "the daemon lends a kind of memory that this engine did not ask for");
   }
-  if (kind != wire::SlabKind::kCudaVmm) return std::shared_ptr<Gpu>();
+  if (kind != wire::SlabKind::kCudaVmm || !introduction.maps) return std::shared_ptr<Gpu>();
   if (introduction.device && *introduction.device != welcome.device_uuid) {
     return unusable(welcome, "the session before was on GPU " +
                                  wire::uuid_text(*introduction.device) +
@@ -119,7 +119,8 @@ Result<Admission> admission_of(const Introduction& introduction,
                       {},
                       nullptr,
                       introduction.transport,
-                      introduction.group.has_value()};
+                      introduction.group.has_value(),
+                      introduction.maps};
   if (welcome.class_id != 0) {
     KVD_ASSIGN_OR_RETURN(admission.bell, bell_of(frame));
   }

@@ -29,6 +29,7 @@ struct Introduction {
   Bytes orphaned;        ///< regions of earlier boots still mapped
   /// What the engine can use, by wire::slab_kind_bit().
   std::uint32_t slab_kinds = wire::slab_kind_bit(wire::SlabKind::kHostMemfd);
+  bool maps = true;  ///< false: it maps no slab, so no GPU is looked for
   bool streams_layers = false;
   bool skips_ahead = false;
   std::optional<wire::JoinGroup> group;  ///< it is a rank of a tensor-parallel one
@@ -42,13 +43,15 @@ struct Admission {
   wire::Welcome welcome;
   shm::MappedClientPage page;
   std::optional<shm::TableReader> table;  ///< none: the session rents regions only
-  std::shared_ptr<Gpu> gpu;               ///< none: slabs are host memory
+  std::shared_ptr<Gpu> gpu;               ///< none: slabs are host memory, or nothing is mapped
   UniqueFd bell;  ///< wakes the daemon; none: the session has no requests and no ring
   std::unique_ptr<transport::CommandClient> commands;
   wire::TransportKind transport = wire::TransportKind::kZmq;
   bool in_group = false;
+  bool maps = true;
 
   [[nodiscard]] std::shared_ptr<SlabMemory> memory() const {
+    if (!maps) return no_memory();
     return gpu != nullptr ? gpu : host_memory();
   }
 };

@@ -17,10 +17,12 @@ Status Connector::connect(TimePoint deadline) {
   introduction_.previous_boot.bytes = session->welcome().boot_id;
   // Later sessions ask for the very class that was granted, whatever that daemon's defaults are.
   if (introduction_.shape.layers != 0) introduction_.shape = session->welcome().shape;
-  // And for the same kind of memory: the engine has made itself at home with it.
-  const auto kind = static_cast<wire::SlabKind>(session->welcome().slab_kind);
-  introduction_.slab_kinds = wire::slab_kind_bit(kind);
-  if (kind == wire::SlabKind::kCudaVmm) introduction_.device = session->welcome().device_uuid;
+  // And for the same kind of memory, if it maps any: the engine has made itself at home with it.
+  if (introduction_.maps) {
+    const auto kind = static_cast<wire::SlabKind>(session->welcome().slab_kind);
+    introduction_.slab_kinds = wire::slab_kind_bit(kind);
+    if (kind == wire::SlabKind::kCudaVmm) introduction_.device = session->welcome().device_uuid;
+  }
   if (recovery_.loss_untold()) retired_ = std::exchange(session_, nullptr);
   session_ = std::move(session);
   recovery_.on_attached();

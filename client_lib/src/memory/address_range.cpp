@@ -36,6 +36,16 @@ class HostMemory final : public SlabMemory {
   Status quiesce(Nanoseconds) override { return {}; }
 };
 
+class NoMemory final : public SlabMemory {
+ public:
+  Result<std::unique_ptr<SlabRange>> reserve(Bytes, Bytes) override {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "this session was opened to map no memory: open another one with the kind of "
+                      "memory that kvd lends");
+  }
+  Status quiesce(Nanoseconds) override { return {}; }
+};
+
 bool is_aligned(Bytes value, Bytes alignment) { return value.value % alignment.value == 0; }
 
 /// Touching a mapping beyond the end of its file is a SIGBUS, so a short file is refused here.
@@ -137,5 +147,7 @@ void AddressRange::release() noexcept {
 }
 
 std::shared_ptr<SlabMemory> host_memory() { return std::make_shared<HostMemory>(); }
+
+std::shared_ptr<SlabMemory> no_memory() { return std::make_shared<NoMemory>(); }
 
 }  // namespace kvd::client

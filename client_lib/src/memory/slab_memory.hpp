@@ -67,5 +67,7 @@ class SlabMemory {
 
 /// Slabs that are memfds.
 std::shared_ptr<SlabMemory> host_memory();
+/// What a program has that maps nothing: each attempt is InvalidArgument.
+std::shared_ptr<SlabMemory> no_memory();
 
 }  // namespace kvd::client

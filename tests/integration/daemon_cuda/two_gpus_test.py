@@ -8,7 +8,7 @@ import uuid
 
 import ctest
 import kvd_client
-from kvd_process import KvdProcess
+from kvd_process import KvdProcess, poll_until
 from kvd_vllm.devices import client_of_gpu
 
 TWO = '[[device]]\ngpu = "0"\n[[device]]\ngpu = "1"\n'
@@ -32,6 +32,15 @@ class TwoGpus(unittest.TestCase):
             with self.of_gpu(gpu) as client, client.allocate(4 << 20) as region:
                 self.assertEqual(client.session().device_uuid, gpu)
                 self.assertEqual(region.device, number)
+
+    def test_ask_for_none_where_they_map_nothing(self) -> None:
+        with kvd_client.Client(self.kvd.endpoint, device=1, memory=kvd_client.Memory.UNMAPPED) as client:
+            self.assertEqual(client.session().device_uuid, self.gpus[1])
+            self.assertEqual(client.session().device, -1, "a GPU was looked for")
+            with self.assertRaisesRegex(kvd_client.InvalidArgument, "opened to map no memory"):
+                client.allocate(4 << 20)
+            mapped = "what cannot be mapped is given back"
+            self.assertTrue(poll_until(lambda: self.kvd.engines()[0]["region_bytes"] == 0), mapped)
 
     def test_are_named_where_neither_is_the_workers(self) -> None:
         with self.assertRaisesRegex(kvd_client.Unsupported, f"{self.gpus[1]}.*runs on GPU {uuid.UUID(int=7)}.*device"):
