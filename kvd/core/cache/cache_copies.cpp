@@ -8,10 +8,12 @@ namespace kvd::core {
 
 namespace {
 
-/// What one event may make of work for the control thread: thousands of rows may be alone at once.
+/// Bounds the work that one event gives the control thread: one event can leave thousands of rows
+/// in HBM alone.
 constexpr std::size_t kMostStarted = 128, kMostUnderWay = 1024;
-/// For one row all of a slab of another class may have to leave DRAM: so many rows in an event, and
-/// for so many events. Others may fill meanwhile what they leave.
+/// One row may need room for which a whole slab of another class has to leave DRAM. So many other
+/// rows may leave per event, and the row is tried for so many events, because other rows may
+/// meanwhile fill what they leave.
 constexpr std::size_t kMostMadeWay = 512, kMostTries = 64;
 
 }  // namespace
@@ -37,7 +39,7 @@ void CacheCopies::make_ahead() {
   }
 }
 
-// Rows of a group on several devices are left to the copies that its requests make.
+// Rows of a group on several devices are left to the copies that the group's requests make.
 bool CacheCopies::start(store::RowId row, std::size_t& make_way) {
   const std::vector<store::BlockId>& blocks = store_.blocks.row(row).blocks;
   const auto hbm = [&](store::BlockId id) { return store_.blocks.block(id).at[0]; };
@@ -58,7 +60,7 @@ bool CacheCopies::start(store::RowId row, std::size_t& make_way) {
   for (std::size_t group = 0; group < copy.from.size(); ++group) {
     order.pairs.push_back({copy.from[group], copy.to[group]});
   }
-  // A dying engine's blocks are given up whoever reads them.
+  // A dying engine's blocks are given up, whoever reads them.
   store_.tiers.copy_reads(order.ticket, Tier::kHbm, copy.from);
   under_way_ += order.slot_bytes * std::ssize(order.pairs);
   copies_.emplace(order.ticket, std::move(copy));

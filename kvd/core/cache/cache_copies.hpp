@@ -9,10 +9,10 @@
 
 namespace kvd::core {
 
-/// Copies in DRAM of cached blocks that HBM alone has. A request's blocks are copied while it runs
-/// (dram_copies.hpp); what its end came too soon for is copied here, so that HBM can give it up
-/// without a loss and without anybody waiting. Only while rotation.eager is set, in the background,
-/// and where DRAM has room or blocks that save less.
+/// Copies to DRAM cached blocks that only HBM has. A request's blocks are copied while it runs
+/// (dram_copies.hpp); blocks of a request that ended before that are copied here, so that HBM can
+/// give them up without loss and nobody has to wait. It copies only while rotation.eager is set, in
+/// the background, and where DRAM has room or holds blocks that save less.
 ///
 /// Source: kvd/DESIGN.md "Blocks that are found again".
 ///
@@ -22,15 +22,16 @@ class CacheCopies {
   CacheCopies(Context& context, store::Store& store, Budget& budget)
       : context_(context), store_(store), budget_(budget) {}
 
-  /// Orders copies, a quarter of what a step may move under way at most.
+  /// Orders copies. At most a quarter of what a step may move is under way.
   void make_ahead();
-  /// False: it was no copy of these.
+  /// False: the copy is not one of these.
   [[nodiscard]] bool on_copy(const CopyFinished& finished);
   /// DRAM slots of copies under way.
   [[nodiscard]] std::size_t slots() const;
 
  private:
-  /// `make_way`: how many others may leave DRAM for it. False: there is no room, or not yet.
+  /// `make_way`: how many other rows may leave DRAM for this one. False: there is no room, or not
+  /// yet.
   [[nodiscard]] bool start(store::RowId row, std::size_t& make_way);
 
   Context& context_;

@@ -7,11 +7,12 @@ namespace kvd::core {
 namespace {
 
 constexpr std::size_t kMostWrites = 16;
-/// Rows that an event looks for on disk: all that are offered may be there, or not be worth it.
+/// The most rows that one event looks for on disk: all that are offered may be there already, or
+/// may not be worth a write.
 constexpr std::size_t kMostNamed = 1024;
-/// Rows of a class that wait for its files, of each domain.
+/// The most rows of a class, per domain, that wait until its files are open.
 constexpr std::size_t kMostLater = 1024;
-/// After a start the files have at least so long to be opened.
+/// After a start a request waits at least this long for the files to open.
 constexpr Nanoseconds kLeastPatience = std::chrono::milliseconds(50);
 
 }  // namespace

@@ -21,20 +21,19 @@
 
 namespace kvd::core {
 
-/// Cached blocks on disk: written from DRAM in the background once they were asked for again, and
-/// brought back to DRAM for whoever asks for what only the disk has.
+/// Cached blocks on disk. They are written from DRAM in the background once they have been asked
+/// for again, and brought back to DRAM for requests that need what only the disk has.
 ///
-/// Who asks while the files are being opened waits for that a little, too: after a restart the
-/// first requests are to find what there is.
+/// A request that needs such blocks waits for them. It holds no memory meanwhile and keeps none
+/// from others. The wait ends when the blocks have come, when the read fails, or when it is late:
+/// after the time that computing them would take, unless load.policy is `always`. The request then
+/// goes on with what DRAM has and computes the rest. A long prompt is read one part at a time, as
+/// long as every block of a part comes. A block that could not be read is a miss and is forgotten,
+/// whatever the reason. While the files are still being opened a request waits a little, too: the
+/// first requests after a restart should find what there is.
 ///
-/// Who asks waits, without memory and without keeping others from it, until what it asked for has
-/// come, has failed, or is late: after as long as computing it would have taken, unless load.policy
-/// is `always`. Then it goes on with what DRAM has by then and computes the rest. Of a long prompt
-/// the disk is asked for a part at a time, as long as all of it comes. A block that could not be
-/// read is a miss and is forgotten, whatever the reason.
-///
-/// Blocks of engines that place by themselves are written by the same rule and read when they are
-/// loaded: engine_caches.hpp holds the load open meanwhile. What is parked is not written.
+/// The blocks of engines that place their own blocks are written by the same rule and read when
+/// they are loaded; engine_caches.hpp holds the load open meanwhile. Parked blocks are not written.
 ///
 /// Source: kvd/DESIGN.md "Blocks on disk"; second touch: vLLM's store_threshold.
 ///
@@ -43,7 +42,7 @@ class DiskCache {
  public:
   DiskCache(Context& context, store::Store& store, Requests& requests, const Knowledge& knowledge);
 
-  /// Blocks that follow each other in a prompt, and what they are worth to whoever asks for them.
+  /// Consecutive blocks of a prompt, and what they are worth to the request that asks for them.
   struct Asked {
     store::KeySpace space;
     store::Taker taker;
@@ -51,61 +50,62 @@ class DiskCache {
     std::uint32_t groups = 1;       ///< layer groups of a block
     std::uint32_t block_tokens = 1;
     store::SecondsPerByte saved;
-    planner::Seconds prefill_token{0};  ///< to compute a token
-    planner::Seconds ahead{0};          ///< that the engine computes other prompts first
-    bool apart = false;                 ///< each stands for itself (store::PlacedRows)
+    planner::Seconds prefill_token{0};  ///< time to compute a token
+    planner::Seconds ahead{0};          ///< time for which the engine computes other prompts first
+    bool apart = false;                 ///< each block stands for itself (store::PlacedRows)
   };
 
   /// As DiskClasses::meet().
   void meet(const Session& session, ClassId model_class, const DiskShape& shape) {
     classes_.meet(session, model_class, shape);
   }
-  /// Memory has the first `known` blocks of those that the request asks for. True: more come from
-  /// disk, and it is to wait.
+  /// Memory has the first `known` of the blocks that the request asks for. True: more come from
+  /// disk, and the request should wait.
   [[nodiscard]] bool brings(Request& request, const store::KeySpace& space, std::size_t asked,
                             std::uint32_t known);
-  /// Under a policy that overlaps, of an engine that skips ahead: what stands behind a head that
-  /// the engine computes meanwhile is read, and found when the engine comes there (skips.hpp).
-  /// True: more is on its way than before, and its claim is not to wait for it.
+  /// For an engine that skips ahead, under a policy that overlaps: reads what stands behind a head
+  /// that the engine computes meanwhile. It is found when the engine gets there (skips.hpp). True:
+  /// more is on its way than before, and the claim should not wait for it.
   bool brings_behind(Request& request, const store::KeySpace& space, std::size_t asked,
                      std::uint32_t known);
-  /// When the block is expected, which is being read; none: it is not.
+  /// When the block that is being read is expected; none: it is not being read.
   [[nodiscard]] std::optional<TimePoint> expected(const Request& request,
                                                   const store::KeySpace& space,
                                                   std::uint32_t block);
 
   // ---- for blocks that stand for themselves ----
-  /// How many leading ones of the chain are on disk, or on their way from there.
+  // How many leading blocks of the chain are on disk, or on their way from there.
   [[nodiscard]] std::size_t leading(const store::KeySpace& space, std::span<const Digest> chain);
-  /// Whether it pays to read so many of its blocks.
+  /// Whether reading this many of its blocks pays.
   [[nodiscard]] bool pays(const Asked& asked, std::size_t blocks);
   struct Coming {
-    std::size_t blocks = 0;        ///< leading ones of the chain
-    std::set<std::uint64_t> runs;  ///< that bring them
+    std::size_t blocks = 0;        ///< leading blocks of the chain
+    std::set<std::uint64_t> runs;  ///< the runs that bring them
     ErrorCode code = ErrorCode::kOk;
   };
-  /// Has as many leading ones of the chain brought to DRAM as there is room for.
-  /// Errors: NotFound where the first is not on disk; WouldBlock while others read as much as may
-  ///         be read at once: their runs end; OutOfMemory where DRAM is full of what may not make
-  ///         way.
+  /// Brings leading blocks of the chain to DRAM, as many as there is room for. Errors: NotFound
+  /// where the first is not on disk; WouldBlock while others read as much as may be read at once,
+  /// so ask again when their runs end; OutOfMemory where DRAM is full of blocks that may not make
+  /// way.
   [[nodiscard]] Coming bring(const Asked& asked);
   /// The runs that have ended since the last call, well or not.
   [[nodiscard]] std::vector<std::uint64_t> take_ended() { return std::exchange(ended_, {}); }
-  /// It is not looked for on disk any more, unless a later daemon finds it there.
+  /// The block is not looked for on disk any more, unless a later daemon finds it there.
   void forget(const store::KeySpace& space, const Digest& digest);
 
-  /// At the end of each event: goes on with what earlier ones left. True: whoever waited may.
+  /// At the end of each event: goes on with what earlier events left. True: a request that waited
+  /// can go on.
   [[nodiscard]] bool go_on();
-  /// Orders writes of what has been offered, a few at a time.
+  /// Orders writes of the offered blocks, a few at a time.
   void write_ahead();
-  /// Nothing that is there now is found again.
+  /// Nothing that is on disk now is found again.
   void clear();
 
   // ---- what the shell says ----
   DiskClasses& classes() { return classes_; }
   void on_opened(const DiskOpened& opened) { classes_.on_opened(opened); }
   void on_resized(const DiskResized& resized);
-  /// True: somebody who waited can go on.
+  /// True: a request that waited can go on.
   [[nodiscard]] bool on_finished(const DiskFinished& finished);
   /// Time has passed. True as above.
   [[nodiscard]] bool expire();
@@ -115,9 +115,9 @@ class DiskCache {
   [[nodiscard]] std::size_t slots() const;
   [[nodiscard]] Bytes bytes() const;
   [[nodiscard]] DiskRates rates() const;
-  /// Each class that has files, or wants some.
+  /// Each class that has files or wants some.
   [[nodiscard]] std::vector<DiskModel> models() const;
-  /// What is there, for the next daemon.
+  /// The blocks that the files hold, for the next daemon.
   [[nodiscard]] std::vector<DiskFound::Block> blocks(DiskId disk) const {
     return classes_.blocks(disk);
   }
@@ -130,26 +130,26 @@ class DiskCache {
     std::uint64_t generation = 0;
     std::vector<SlotId> dram{};
     bool here = false;
-    bool dropped = false;  ///< nobody is to find it any more
+    bool dropped = false;  ///< nobody may find it any more
   };
-  /// Slots of a read that failed: the device may still write there.
+  /// The slots of a failed read: the device may still write there.
   struct Held {
     DiskId disk;
     std::vector<SlotId> slots;
   };
-  /// Rows that follow each other, on their way to DRAM.
+  /// Consecutive rows on their way to DRAM.
   struct Run {
     DiskId disk;
-    store::FromDisk wanted;  ///< but for its rows
+    store::FromDisk wanted;  ///< all but its rows
     std::vector<Row> rows;
     std::size_t under_way = 0;
     TimePoint since{0};
-    TimePoint expected{0};  ///< when all is here, by what was measured
+    TimePoint expected{0};  ///< when all rows are here, going by measured rates
     TimePoint deadline{0};
-    Bytes queued{0};       ///< that were read before
+    Bytes queued{0};       ///< bytes that were queued for reading before these
     bool behind = false;   ///< a head is computed meanwhile, and no claim waits
     bool apart = false;    ///< each row is of use without those before it
-    bool slow = false;     ///< some row was not there in time
+    bool slow = false;     ///< some row did not come in time
     bool late = false;     ///< nobody waits for it any more
     bool dropped = false;  ///< the cache was emptied meanwhile
   };
@@ -161,26 +161,25 @@ class DiskCache {
     DiskId disk;
     std::uint32_t slot = 0;
     Bytes bytes;
-    bool told = false;  ///< it has failed, and the device may still read the memory
+    bool told = false;  ///< it has failed, and the device may still touch the memory
   };
 
-  /// How long a request with so many tokens to compute waits for what the files hold to be known.
+  /// How long a request with `tokens` to compute waits until it is known what the files hold.
   [[nodiscard]] Nanoseconds opening_patience(const Session& session, std::int64_t tokens) const;
   [[nodiscard]] Asked asked_by(const Request& request, const store::KeySpace& space) const;
-  /// The rows of the chain that follow each other from block `first` on, up to `end`, and that
-  /// nobody reads yet.
+  /// The consecutive rows of the chain from block `first` up to `end` that nobody reads yet.
   [[nodiscard]] std::vector<Row> found(const Disk& disk, const Asked& asked, std::size_t first,
                                        std::size_t end, std::size_t most) const;
-  /// How many of the rows that `all` is about are computed while at most `rows` of those behind are
-  /// read. All of them: reading gains nothing.
+  /// How many of the rows that `all` counts are computed while at most `rows` of those behind them
+  /// are read. All of them: reading gains nothing.
   [[nodiscard]] std::int64_t head_of(const Request& request, const planner::LoadCosts& all,
                                      std::int64_t rows) const;
-  /// Reads that may be ordered besides those under way.
+  /// Reads that may still be ordered besides those under way.
   [[nodiscard]] std::size_t reads_left() const;
-  /// DRAM that reads may fill besides.
+  /// DRAM that reads may still fill.
   [[nodiscard]] Bytes dram_left(const Disk& disk) const;
-  /// The rows, which stand behind the first `known` of the chain, are waited for that long. Returns
-  /// the run that brings them.
+  /// Reads the rows, which stand behind the first `known` of the chain; they are waited for that
+  /// long. Returns the run that brings them.
   std::uint64_t read(const Asked& asked, std::size_t known, std::vector<Row> rows,
                      planner::Seconds patience, bool behind);
   /// Gives slots to as many of the rows as DRAM has room for, and drops the others.
@@ -189,12 +188,12 @@ class DiskCache {
                                          std::size_t rows) const;
   std::uint64_t start(Run run);
   void write(const store::ForDisk& row);
-  /// What waited for the files of the class.
+  /// Offers again the rows that waited for the files of the class.
   void offer_again(DiskId disk);
   [[nodiscard]] bool read_ended(const Read& read, const DiskFinished& finished);
   void write_ended(Write& write, const DiskFinished& finished);
   void end(std::uint64_t id);
-  /// What has come is cached from now on. Returns the slots of what was known by then.
+  /// Caches the rows that have come. Returns the slots of those that were known by then.
   [[nodiscard]] std::vector<SlotId> adopt(Run& run);
   static void measure(Disk& disk, const Run& run, double seconds);
 
@@ -205,11 +204,12 @@ class DiskCache {
   DiskClasses classes_;
   store::WriteBudget budget_;
   std::map<std::uint64_t, Run> runs_;
-  std::map<std::pair<DiskId, Digest>, std::uint64_t> coming_;  ///< by name: the run that brings it
+  std::map<std::pair<DiskId, Digest>, std::uint64_t>
+      coming_;  ///< by name: the run that brings the row
   std::map<Ticket, Read> reads_;
   std::map<Ticket, Write> writes_;
   std::map<Ticket, Held> held_;
-  /// Rows that are written once the files are there.
+  /// Rows to write once the files are open.
   std::map<DiskId, std::map<DomainId, std::set<store::RowId>>> later_;
   std::uint64_t last_run_ = 0;
   std::vector<std::uint64_t> ended_;  ///< not taken yet

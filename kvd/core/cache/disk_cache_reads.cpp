@@ -1,4 +1,4 @@
-// What the disk brings to DRAM, for whom, and how long that is waited for.
+// What the disk brings to DRAM, for which requests, and how long they wait for it.
 #include <algorithm>
 #include <utility>
 
@@ -10,8 +10,8 @@ namespace {
 
 /// Rows under way: enough to keep a device busy, few enough to leave DRAM to others.
 constexpr std::size_t kMostReads = 512;
-constexpr std::int64_t kDramShare = 4;  ///< one part in so many of DRAM is filled from disk
-/// Until reads were measured: a plain NVMe drive.
+constexpr std::int64_t kDramShare = 4;  ///< reads may fill one part in so many of DRAM
+/// Assumed until reads have been measured: a plain NVMe drive.
 constexpr double kUsualRate = 1e9;
 
 bool begun(const Request& request) { return request.progress.last_iteration > 0; }
@@ -63,8 +63,8 @@ bool DiskCache::brings(Request& request, const store::KeySpace& space, std::size
   return request.content.awaits_disk = true;
 }
 
-// Where the disk brings all before anything could be computed, or nothing in time, the choice is
-// between the two.
+// Where the disk brings everything before anything could be computed, or brings nothing in time,
+// overlapping is no choice: it is one or the other.
 bool DiskCache::brings_behind(Request& request, const store::KeySpace& space, std::size_t asked,
                               std::uint32_t known) {
   const Session& session = requests_.session_of(request);
@@ -80,14 +80,14 @@ bool DiskCache::brings_behind(Request& request, const store::KeySpace& space, st
   if (there.empty()) return false;
   if (begun(request)) asked_before = known + static_cast<std::uint32_t>(there.size() / 2);
   planner::LoadCosts all = costs(*disk, by, there.size());
-  // Before it has begun its own prompt counts as ahead, too, as for load.decide: a head takes time
-  // of the engine that others need, and what is loaded takes none (planner/MODEL.md).
+  // Until it has begun, its own prompt counts as ahead, too, as for load.decide: computing a head
+  // takes engine time that others need, and loading takes none (planner/MODEL.md).
   if (begun(request)) {
     const Tokens own = request.goal.prompt - request.progress.planned;
     const planner::Seconds own_s = by.prefill_token * static_cast<double>(own.value);
     all.ahead = std::max(planner::Seconds(0), all.ahead - own_s);
   }
-  // One iteration more, and a pipelined engine's next one is missed.
+  // Overlapping costs one more iteration, and a pipelined engine misses its next one.
   all.apart = planner::Seconds(2 * session.costs.decode_s);
   const std::int64_t head = head_of(request, all, most);
   if (head == 0 || head >= std::ssize(there)) return false;
@@ -102,7 +102,7 @@ bool DiskCache::brings_behind(Request& request, const store::KeySpace& space, st
   return true;
 }
 
-// To the nearest block. One that computes already has a head.
+// Rounded to the nearest block. A prompt that is being computed already has a head.
 std::int64_t DiskCache::head_of(const Request& request, const planner::LoadCosts& all,
                                 std::int64_t rows) const {
   const std::int64_t block_tokens = requests_.session_of(request).shape.block_tokens;
@@ -215,7 +215,7 @@ std::vector<DiskCache::Row> DiskCache::found(const Disk& disk, const Asked& aske
   return rows;
 }
 
-// They are read, and then cross the link.
+// The rows are read first, and then cross the link.
 planner::LoadCosts DiskCache::costs(const Disk& disk, const Asked& asked, std::size_t rows) const {
   const double read = disk.rates.measured() ? disk.rates.bandwidth().value : kUsualRate;
   const double link = knowledge_.fetch_rate(asked.taker.device);
@@ -299,7 +299,7 @@ void DiskCache::end(std::uint64_t id) {
   ended_.push_back(id);
 }
 
-// In a chain only the leading rows that came are taken: those behind a missing one are of no use.
+// A chain takes only the leading rows that came: rows behind a missing one are of no use.
 std::vector<SlotId> DiskCache::adopt(Run& run) {
   std::vector<SlotId> known;
   if (run.dropped) return known;
@@ -321,8 +321,8 @@ std::vector<SlotId> DiskCache::adopt(Run& run) {
   return known;
 }
 
-// Nobody knows when a load that was given up would have ended, so it is taken to have gone on at
-// the same pace.
+// Nobody knows when an abandoned load would have ended, so it is taken to have gone on at the same
+// pace.
 void DiskCache::measure(Disk& disk, const Run& run, double seconds) {
   const auto arrived = static_cast<double>(
       std::count_if(run.rows.begin(), run.rows.end(), [](const Row& row) { return row.here; }));

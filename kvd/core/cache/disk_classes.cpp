@@ -7,14 +7,16 @@ namespace kvd::core {
 
 namespace {
 
-/// Open at a time: each has threads and descriptors.
+/// The most classes open at a time: each has threads and descriptors.
 constexpr std::int64_t kMostOpen = 16;
-/// Engines choose fingerprints: so many classes without files are remembered for a domain.
+/// The most classes without files that are remembered for a domain: engines choose their
+/// fingerprints.
 constexpr std::ptrdiff_t kMostKnown = 64;
-/// More have blocks in the files of one class only where some have gone for good.
+/// The most domains with blocks in the files of one class. More come up only where some have gone
+/// for good.
 constexpr std::size_t kMostDomains = 128;
-/// Slots that an event empties, and blocks that it learns of: the control thread has others to
-/// serve.
+/// The most slots that one event empties, and blocks that it learns of: the control thread has
+/// others to serve.
 constexpr std::size_t kMostSwept = 2048, kMostLearned = 2048;
 constexpr Nanoseconds kFirstPause = std::chrono::seconds(1);
 constexpr Nanoseconds kLongestPause = std::chrono::seconds(60);
@@ -48,7 +50,7 @@ void DiskClasses::meet(const Session& session, ClassId model_class, const DiskSh
   if (is_new && disk.state == State::kNone) ask(disk);
 }
 
-// The longest unused that nobody needs is forgotten.
+// Forgets the class that has been unused longest and that nobody needs.
 bool DiskClasses::knows_too_many(DomainId domain) {
   const auto is_bare = [&](const auto& entry) {
     return entry.second.domain == domain && entry.second.state == State::kNone;
@@ -73,7 +75,8 @@ DiskId DiskClasses::free_number() const {
   return free;
 }
 
-// A shape whose class was forgotten has another one from then on, and that one is never used again.
+// If a shape's class is forgotten, the shape gets another class from then on, and the old one is
+// never used again.
 void DiskClasses::know(Disk& disk, ClassId model_class) {
   const Fingerprint& fingerprint = disk.shape.fingerprint;
   if (disk.met_in != model_class) by_class_.erase({fingerprint, disk.met_in});
@@ -160,7 +163,7 @@ bool DiskClasses::has_place(Disk& disk) {
   return false;
 }
 
-// A little before all slots are in use.
+// Files grow a little before all their slots are in use.
 void DiskClasses::grow(Disk& disk, DomainId domain) {
   const bool may = disk.ready && disk.files.grain > Bytes(0) && !disk.files.resizing &&
                    context_.now >= disk.again;
@@ -180,7 +183,7 @@ std::vector<store::DiskUse> DiskClasses::uses(bool places) const {
   std::vector<store::DiskUse> all;
   for (const auto& [id, disk] : disks_) {
     if (disk.state == State::kNone) continue;
-    // One that is in use keeps its last grain.
+    // Files that are in use keep their last grain.
     const bool spare = disk.files.grain > Bytes(0) &&
                        (disk.engines.empty() || disk.files.bytes >= disk.files.grain * 2);
     const bool free =
@@ -263,7 +266,7 @@ void DiskClasses::on_opened(const DiskOpened& opened) {
     if (disk.wanted) ask(disk);
     return;
   }
-  // A grain is not known yet: as small as it may be.
+  // The grain is not known yet, so this asks for the smallest there may be.
   const bool room = opened.lack == DiskOpened::Lack::kRoom;
   if (room && !push(disk, disk.domain, Bytes(1))) {
     refuse(disk, "other models have as much right to the room of disk.size: raise it");
@@ -280,7 +283,7 @@ void DiskClasses::on_resized(const DiskResized& resized) {
   disk.files.bytes = resized.bytes;
   if (shrank) return try_all_again();
   if (grew) return got(disk);
-  // What it writes makes way for itself meanwhile.
+  // Its own old blocks make way for what it writes meanwhile.
   (void)push(disk, disk.domain, disk.files.grain);
   put_off(disk);
 }

@@ -22,55 +22,56 @@
 
 namespace kvd::core {
 
-/// Which files have the blocks of which class, what these hold, and what blocks are called in them.
+/// Which files hold the blocks of which class, what they hold, and what blocks are called in them.
 ///
-/// Each class of blocks (fingerprint and shape) has files of its own. Those that are there are
-/// opened when an engine tells of its content; where there are none they are made for the first
-/// block that is to be written, small, and grow with what is written. All together have a bound
-/// (disk.size), and only so many are open. Who wants more than is left has it from others by
-/// store::disk_gives_way; else it is refused, which is told, and tried again later, as is whatever
-/// could not be opened.
+/// Each class of blocks (fingerprint and shape) has files of its own. Existing files are opened
+/// when an engine tells of its content. Where there are none, small ones are made for the first
+/// block to be written, and they grow with what is written. All files together have a bound
+/// (disk.size), and a bounded number is open at a time. A class that wants more than is left takes
+/// it from others by the rule of store::disk_gives_way. If the rule refuses, the refusal is logged
+/// and the class tries again later, as it does with files that could not be opened.
 ///
 /// Source: kvd/DESIGN.md "Blocks on disk".
 ///
-/// Owner: control thread. Errors: none. Cost: O(log classes), and names that are computed;
+/// Owner: control thread. Errors: none. Cost: O(log classes), plus the names that are computed;
 /// O(classes) where one wants more than there is.
 class DiskClasses {
  public:
   enum class State : std::uint8_t {
     kNone,     ///< no files are open
-    kOpening,  ///< asked for
+    kOpening,  ///< opening was asked for
     kOpen,
-    kEnding,   ///< what is read or written ends first
-    kClosing,  ///< asked for
+    kEnding,   ///< reads and writes under way end first
+    kClosing,  ///< closing was asked for
   };
   struct Disk {
     DiskId id;
     DiskShape shape;
-    std::string model;  ///< what its blocks are of; else what an engine of it is called
-    DomainId domain;    ///< that engine's
+    std::string model;  ///< model of its blocks; else what an engine of it is called
+    DomainId domain;    ///< domain of that engine
     ClassId met_in{};   ///< the class of blocks that it was told of last
     State state = State::kNone;
-    TimePoint since{0};                               ///< its files were asked for first
-    bool opening = true;                              ///< what it holds may yet be told
+    TimePoint since{0};                               ///< when its files were first asked for
+    bool opening = true;                              ///< more of what it holds may still be told
     std::optional<store::DiskDirectory> directory{};  ///< none: it is not open
     bool ready = false;                               ///< all that it held is known
-    planner::TierRates rates{};                       ///< of reads
+    planner::TierRates rates{};                       ///< rates of reads
     planner::LoadMemory memory{};
     struct Files {
-      Bytes bytes, grain;          ///< they grow and give way by a grain
-      bool resizing = false;       ///< asked for, or about to be
-      bool growing = false;        ///< resizing, to more
-      std::optional<Bytes> cut{};  ///< they are to be no more, once nobody uses what is beyond
+      Bytes bytes, grain;          ///< the files grow and give way by a grain
+      bool resizing = false;       ///< a resize was asked for, or is about to be
+      bool growing = false;        ///< the resize makes them larger
+      std::optional<Bytes> cut{};  ///< size that they shrink to once nobody uses what is beyond
     } files{};
-    std::set<DomainId> domains{};  ///< that keep blocks there
-    std::set<EngineId> engines{};  ///< that told of it; some may have gone
+    std::set<DomainId> domains{};  ///< domains that keep blocks there
+    std::set<EngineId> engines{};  ///< engines that told of it; some may have gone
     TimePoint used{0};
-    bool wanted = false;   ///< a block is to be written: files are to be made
-    bool refused = false;  ///< it does not get what it wants, which was told
-    Nanoseconds pause{0};  ///< between two tries
-    TimePoint again{0};    ///< the next
-    /// Blocks can be written; not while a slot is about to be free that now another would lose.
+    bool wanted = false;   ///< a block is to be written, so files must be made
+    bool refused = false;  ///< it does not get what it wants, and the log says so
+    Nanoseconds pause{0};  ///< pause between two tries
+    TimePoint again{0};    ///< time of the next try
+    /// Whether blocks can be written. They cannot while the files grow and no slot is free: a write
+    /// now would cost another block its slot, though new slots are about to come.
     [[nodiscard]] bool takes_writes() const {
       return directory && ready && !(files.growing && directory->free() == 0);
     }
@@ -85,20 +86,22 @@ class DiskClasses {
   }
   /// The session's engine has told of content of this shape, in blocks of the class.
   void meet(const Session& session, ClassId model_class, const DiskShape& shape);
-  /// Null: it is not known, its domain has not met it, or its files are being closed.
+  /// Null: the class is not known, its domain has not met it, or its files are being closed.
   [[nodiscard]] Disk* find(const store::KeySpace& space);
   [[nodiscard]] Disk& at(DiskId id) { return disks_.at(id); }
   [[nodiscard]] std::map<DiskId, Disk>& all() { return disks_; }
   [[nodiscard]] const std::map<DiskId, Disk>& all() const { return disks_; }
-  /// What a block is called outside of this node. Precondition: find() of the space.
+  /// The block's name outside this node. Precondition: find() of the space.
   [[nodiscard]] Digest name(const store::KeySpace& space, const Digest& digest) const;
-  /// What the domain is called in the files. Precondition: find() of a space of it.
+  /// The domain's name in the files. Precondition: find() of a space of the domain.
   [[nodiscard]] const Digest& label(DomainId domain) const { return domains_.at(domain).label; }
 
-  /// A block of the domain is to be written: there are to be files, and room in them.
+  /// A block of the domain is to be written: makes sure that there are files with room, or asks for
+  /// them.
   void want(Disk& disk, DomainId domain);
-  /// Tries again what is due, and goes on with what waited for the end of reads and writes. `busy`:
-  /// some of the class are under way. `gone`: the engine is not attached any more.
+  /// Tries again whatever is due, and goes on with what waited for the end of reads and writes.
+  /// `busy`: reads or writes of the class are under way. `gone`: the engine is not attached any
+  /// more.
   template <class Busy, class Gone>
   void go_on(Busy busy, Gone gone) {
     for (auto& [id, disk] : disks_) {
@@ -111,23 +114,23 @@ class DiskClasses {
     }
   }
 
-  /// Forgets what has no files and no engine, once it need not be put off any more, and domains
-  /// that neither are attached nor have blocks there.
+  /// Forgets classes that have no files and no engine, once they need not be kept any longer, and
+  /// domains that are not attached and have no blocks there.
   void forget_unused(const std::set<DomainId>& attached);
 
-  /// Nothing of what files hold is found again.
+  /// Nothing that the files hold is found again.
   void clear();
-  /// At the end of each event: some slots of what was cleared are empty from now on.
+  /// At the end of each event: empties a part of the slots of what was cleared.
   void sweep();
   struct Learned {
     bool any = false;
-    std::vector<DiskId> all;  ///< of these all is known now
+    std::vector<DiskId> all;  ///< classes whose files are all known now
   };
-  /// The same: some of what files were found to hold is known from now on.
+  /// At the end of each event: learns a part of what the files were found to hold.
   [[nodiscard]] Learned learn();
-  /// One of the two is not over yet.
+  /// Emptying or learning has more to do.
   [[nodiscard]] bool is_behind() const { return sweeps_ || !told_.empty(); }
-  /// What the files of the class hold, known yet or not.
+  /// What the files of the class hold, whether or not it is known yet.
   [[nodiscard]] std::vector<DiskFound::Block> blocks(DiskId id) const;
 
   // ---- what the shell says ----
@@ -145,10 +148,10 @@ class DiskClasses {
   };
   struct Told {
     DiskFound found;
-    std::size_t known = 0;  ///< so many of its blocks are
+    std::size_t known = 0;  ///< how many of its blocks are known
   };
   [[nodiscard]] bool knows_too_many(DomainId domain);
-  /// The shell has tables by number, so that of a forgotten class is used again.
+  /// The shell keeps tables by number, so the number of a forgotten class is used again.
   [[nodiscard]] DiskId free_number() const;
   void know(Disk& disk, ClassId model_class);
   void set_label(Domain& domain) const;
@@ -157,7 +160,7 @@ class DiskClasses {
   void close(Disk& disk);
   void cut(Disk& disk);
   void grow(Disk& disk, DomainId domain);
-  /// Somebody is to give up something for it. False: nobody has to.
+  /// Whether other files are to give up something for this class. False: none have to.
   [[nodiscard]] bool push(const Disk& disk, DomainId domain, Bytes bytes);
   [[nodiscard]] bool has_place(Disk& disk);
   [[nodiscard]] std::vector<store::DiskUse> uses(bool places) const;
@@ -169,7 +172,7 @@ class DiskClasses {
   Context& context_;
   Disks disks_;
   std::map<DiskShape, DiskId> by_shape_;
-  std::map<std::pair<Fingerprint, ClassId>, DiskId> by_class_;  ///< one of each class at most
+  std::map<std::pair<Fingerprint, ClassId>, DiskId> by_class_;  ///< at most one of each class
   std::map<DomainId, Domain> domains_;
   std::deque<Told> told_;
   bool sweeps_ = false;

@@ -8,19 +8,19 @@ namespace kvd::core {
 namespace {
 
 constexpr std::size_t kMostCaches = 16;  ///< of a session
-/// What one command may make of work for the control thread.
+/// The most work that one command may give the control thread.
 constexpr std::size_t kMostRanges = 65536;
-/// What may be under way besides the first copy of a session. Blocks, since each is kept until its
-/// copy has ended, in about 70 bytes; and bytes: those of the session's regions so many times. An
-/// engine has use for each block once in and once out.
+/// The most that a session may have under way besides its first copy. It is counted in blocks,
+/// since each takes about 70 bytes until its copy has ended, and in bytes, as a multiple of the
+/// session's regions. An engine has use for each block once in and once out.
 constexpr std::size_t kMostOfSession = 16384;
 constexpr std::size_t kMostOfDomain = 65536;
 constexpr std::int64_t kRegionsUnderWay = 4;
 constexpr std::uint32_t kMostTokens = 1u << 20;  ///< of a block
 constexpr std::int64_t kMostBlocks = std::int64_t{1} << 32;
-/// Rows that one event gives up, at most: the control thread has others to serve.
+/// The most rows that one event gives up: the control thread has others to serve.
 constexpr std::size_t kMostAtOnce = 2048;
-/// Smaller ones cost more to count than they hold, and an engine chooses its own.
+/// Smaller slots cost more to count than they hold, and an engine chooses its own size.
 constexpr Bytes kLeastSlot{4096};
 
 Error invalid(std::string message) {
@@ -29,8 +29,8 @@ Error invalid(std::string message) {
 
 std::string text(std::int64_t value) { return std::to_string(value); }
 
-/// Blocks that are smaller than a slot share a class whatever their size, so their size is part of
-/// what they are found by: else a larger one would be loaded with what was in the slot before.
+/// Blocks smaller than a slot share a class whatever their size. So the size is part of what they
+/// are found by: otherwise a larger block could be loaded with what the slot held before.
 Fingerprint of_size(Fingerprint fingerprint, Bytes block) {
   auto size = block < kLeastSlot ? static_cast<std::uint64_t>(block.value) : 0;
   for (std::uint8_t& byte : fingerprint.digest.bytes) {
@@ -40,7 +40,7 @@ Fingerprint of_size(Fingerprint fingerprint, Bytes block) {
   return fingerprint;
 }
 
-/// Where each digest stands for the first time, in order.
+/// The places at which each digest stands for the first time, in order.
 std::vector<std::size_t> firsts(const std::vector<Digest>& digests) {
   std::vector<std::size_t> at(digests.size());
   std::iota(at.begin(), at.end(), 0);
@@ -54,12 +54,12 @@ std::vector<std::size_t> firsts(const std::vector<Digest>& digests) {
   return at;
 }
 
-/// What a cache with so many pieces takes.
+/// What a cache with `pieces` pieces takes.
 Bytes bytes_of_pieces(std::size_t pieces) {
   return Bytes(static_cast<std::int64_t>(2 * sizeof(EngineCache) + pieces * sizeof(BlockPiece)));
 }
 
-/// Where the piece ends; none: beyond `most`.
+/// Where the piece ends; none: it ends beyond `most`.
 std::optional<std::int64_t> end_of(const BlockPiece& piece, std::int64_t blocks, Bytes most) {
   const std::int64_t limit = most.value;
   if (piece.offset.value < 0 || piece.stride.value < 0 || piece.bytes.value <= 0 ||
@@ -128,7 +128,7 @@ void EngineCaches::on_open(const Command& command, const OpenCache& open) {
   }
   EngineCache cache;
   cache.slot_bytes = std::max(open.block_bytes, kLeastSlot);
-  // As a model of one layer and one token: what a class is of is the size of its slots.
+  // It counts as a model of one layer and one token: only the size of its slots makes its class.
   const auto model_class = classes_.of({1, 1, 1, cache.slot_bytes, 1}, session.info.domain);
   if (!model_class.ok()) return refuse(model_class.error());
   const Fingerprint fingerprint = of_size(open.fingerprint, open.block_bytes);
@@ -235,7 +235,7 @@ Status EngineCaches::check_under_way(const Session& session, const UnderWay& mor
                         "session, 65536 a domain, and four times the bytes of its regions)");
 }
 
-// A region has all its slabs; of a space some may be away.
+// A region has all its slabs; a space may lack some.
 Status EngineCaches::check_backed(const EngineCache& cache, const Session& session,
                                   const std::vector<std::uint32_t>& blocks) const {
   if (!session.leases.spaces.contains(cache.region)) return {};
@@ -297,7 +297,7 @@ std::optional<std::vector<SlotId>> EngineCaches::take(const Command& command,
   pool::SlotGrant grant;
   grant.code = ErrorCode::kOutOfMemory;
   const Bytes stays = taker.slot_bytes * static_cast<std::int64_t>(held);
-  // Nothing makes way for what would not fit all the same.
+  // Nothing makes way for blocks that would not fit even then.
   if (store_.cache.available(taker.domain, Tier::kDram) >= needed + stays) {
     grant = store_.cache.take(Tier::kDram, taker, static_cast<std::uint32_t>(count),
                               count + kMostAtOnce);
@@ -333,7 +333,7 @@ void EngineCaches::on_store(const Command& command, EngineCache& cache, const Ca
             {}};
   std::vector<Digest> parked;
   std::vector<std::size_t> fresh;
-  // Stored again they count as asked for, and do not make way for the others.
+  // A block that is stored again counts as asked for, and does not make way for the others.
   copy.taker.chain = rows_.chain_of(cache.space, asked.digests);
   const std::vector<store::EntryId> held =
       rows_.store_again(cache.space, asked.digests, copy.taker.chain);
@@ -367,7 +367,7 @@ void EngineCaches::on_store(const Command& command, EngineCache& cache, const Ca
   context_.reply(command, ValueReply{fresh.size()});
 }
 
-// From the tail, so that of blocks stored together the first is the last to go.
+// Goes from the tail, so that the first of the blocks stored together is the last to go.
 void EngineCaches::finish_store(Ticket ticket, const Copy& copy, bool ok) {
   std::vector<SlotId> unused;
   for (auto each = copy.storing.rbegin(); each != copy.storing.rend(); ++each) {
@@ -393,7 +393,7 @@ void EngineCaches::on_load(const Command& command, EngineCache& cache, const Cac
   }
   copy.regions = regions_of(session, cache, asked.blocks);
   copy.counts = counts_of(cache, slots->size());
-  // They may be given up meanwhile: the slots wait for the end of the copy.
+  // The rows may be given up meanwhile: their slots wait for the end of the copy.
   store_.tiers.copy_reads(order.ticket, Tier::kDram, *slots);
   start(session, std::move(copy), std::move(order));
   context_.reply(command, ValueReply{slots->size()});
@@ -401,7 +401,8 @@ void EngineCaches::on_load(const Command& command, EngineCache& cache, const Cac
 
 // ---- copies -------------------------------------------------------------------------------------
 
-// Slabs of a space come and go, and a copy under way goes on with those that stood there.
+// Slabs of a space come and go, and a copy under way goes on with those that stood there at its
+// start.
 std::shared_ptr<const store::BlockLayout> EngineCaches::layout_of(const Session& session,
                                                                   EngineCache& cache) const {
   std::vector<SlabIndex> slabs;
@@ -424,7 +425,7 @@ std::set<RegionId> EngineCaches::regions_of(const Session& session, const Engine
   const auto space = session.leases.spaces.find(cache.region);
   if (space == session.leases.spaces.end()) return {cache.region};
   std::set<RegionId> regions;
-  RegionId last;  // neighbours are mostly in the same
+  RegionId last;  // neighbours are mostly in the same region
   for (const std::uint32_t block : blocks) {
     cache.layout->each_range(block, [&](std::size_t position, Bytes, Bytes, Bytes) {
       const RegionId region = space->second.at[position].region;
@@ -509,7 +510,7 @@ bool EngineCaches::park(const Copy& copy, const Digest& digest) {
   return parked_.park(row, {copy.space, digest}, copy.engine);
 }
 
-// What was parked under an engine's own key nobody else would ask for.
+// Nobody else would ask for what was parked under an engine's own key.
 bool EngineCaches::give_up_parked() {
   std::vector<SlotId> slots;
   std::size_t count = 0;
@@ -554,7 +555,7 @@ void EngineCaches::end(Session& session, bool dies) {
   for (auto& [ticket, copy] : copies_) {
     if (copy.engine != session.id) continue;
     copy.lost = copy.lost || dies || copy.park;
-    // What others will find is copied to the end.
+    // A copy that others will find is carried to its end.
     if (copy.storing.empty() || copy.lost) context_.orders.add(store::DropCopy{ticket});
   }
   give_up_loads(session.id);

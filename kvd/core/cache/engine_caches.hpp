@@ -24,20 +24,21 @@
 
 namespace kvd::core {
 
-/// Caches of engines that place their blocks themselves, in regions that kvd lent them: blocks are
+/// Caches of engines that place their blocks themselves, in regions that kvd lent them. Blocks are
 /// stored into DRAM under a digest, found by any session of the domain that names the same
 /// fingerprint, and loaded into other blocks. They are rows of the one cache (store/cache.hpp), so
-/// quotas, eviction and metrics are those of all cached blocks; what an engine parks is named by a
-/// table, as a request's blocks are, and leaves with it.
+/// quotas, eviction and metrics apply to them as to all cached blocks. Blocks that an engine parks
+/// are named by a table, as a request's blocks are, and leave with it.
 ///
-/// What only the disk has is found, too, where reading it pays. A load of such blocks stays open
-/// while they come to DRAM, a part at a time, and goes on from there; it fails where one does not
-/// come in the time that computing takes (DiskCache::bring).
+/// Blocks that only the disk has are found, too, where reading them pays. A load of such blocks
+/// stays open while they come to DRAM one part at a time, and goes on from there. It fails where a
+/// block does not come within the time that computing it takes (DiskCache::bring).
 ///
-/// A copy is a ticket of the engine's, whose state stands in its page. Tickets end in any order.
-/// All of it is copied or none: what is not there is never loaded, and what could not be stored is
-/// not found. A region whose copies are under way is not given to anybody else before they have
-/// ended (RegionCopies), and DRAM that is read waits for the end as ever (Holds).
+/// A copy is identified by a ticket that the engine chose; its state stands in the engine's page.
+/// Tickets end in any order. A copy copies everything or nothing: a block that is not there is
+/// never loaded, and a block that could not be stored is not found. A region with copies under way
+/// is given to nobody else before they have ended (RegionCopies), and DRAM that is read waits for
+/// the end as always (Holds).
 ///
 /// Source: kvd/DESIGN.md "Engines that place by themselves"; ipc/PROTOCOL.md.
 ///
@@ -62,14 +63,14 @@ class EngineCaches {
   void on_describe(const Command& command, const DescribeCache& described);
   /// True: DRAM may have become free.
   [[nodiscard]] bool on_blocks(const Command& command, const CacheBlocks& asked);
-  /// False: it was no copy of these.
+  /// False: the copy is not one of these.
   [[nodiscard]] bool on_copy(const CopyFinished& finished);
-  /// Reads of the disk have ended: what has come goes on.
+  /// Reads of the disk have ended: loads that waited for them go on.
   void on_read();
-  /// The session ends, and what it parked is given up: some at once, the rest by and by.
+  /// The session ends, and what it parked is given up: some at once, the rest in later events.
   /// `dies`: what it still writes is not stored.
   void end(Session& session, bool dies);
-  /// A part of what sessions that have ended had parked. True: DRAM may have become free.
+  /// Gives up a part of what ended sessions had parked. True: DRAM may have become free.
   [[nodiscard]] bool give_up_parked();
 
   // ---- reading ----
@@ -85,7 +86,7 @@ class EngineCaches {
     Digest digest;
     SlotId slot;
   };
-  /// What a session has asked for and is not over.
+  /// What a session has asked for and that is not over yet.
   struct UnderWay {
     std::size_t blocks = 0;
     Bytes bytes;
@@ -94,30 +95,30 @@ class EngineCaches {
   struct Copy {
     EngineId engine;
     std::uint64_t ticket = 0;
-    std::set<RegionId> regions;  ///< that it reads or writes
+    std::set<RegionId> regions;  ///< regions that it reads or writes
     bool park = false;
     bool lost = false;  ///< its engine may have written the blocks meanwhile
     store::KeySpace space;
     store::Taker taker;
     store::SecondsPerByte saved;
-    std::vector<Storing> storing;  ///< none: it loads
-    std::uint64_t load = 0;        ///< it is a part of this one; 0: it stands for itself
+    std::vector<Storing> storing;  ///< none: the copy loads
+    std::uint64_t load = 0;        ///< the load that it is a part of; 0: it stands for itself
     UnderWay counts{};
   };
-  /// A load of which something was on disk when it was asked for.
+  /// A load that asked for blocks of which some were on disk.
   struct Load {
     EngineId engine;
     std::uint64_t ticket = 0;
-    DiskCache::Asked by;  ///< but for its chain
+    DiskCache::Asked by;  ///< all but its chain
     std::vector<Digest> digests;
     std::vector<std::uint32_t> blocks;  ///< by digest: where in the region
     std::shared_ptr<const store::BlockLayout> layout;
-    std::set<RegionId> regions;  ///< that it writes
+    std::set<RegionId> regions;  ///< regions that it writes
     UnderWay counts;
-    std::size_t copied = 0;        ///< so many leading blocks were copied, or are being
-    std::size_t read = 0;          ///< and so many leading ones have come, or are coming
-    std::set<std::uint64_t> runs;  ///< of the disk, that bring them
-    std::size_t copies = 0;        ///< under way
+    std::size_t copied = 0;        ///< leading blocks that were copied, or are being copied
+    std::size_t read = 0;          ///< leading blocks that have come to DRAM, or are coming
+    std::set<std::uint64_t> runs;  ///< runs of the disk that bring them
+    std::size_t copies = 0;        ///< copies under way
     bool failed = false;
     [[nodiscard]] bool over() const {
       return copies == 0 && runs.empty() && (failed || copied == digests.size());
@@ -135,29 +136,29 @@ class EngineCaches {
   [[nodiscard]] static store::Taker taker_of(const Session& session, const EngineCache& cache);
   void on_store(const Command& command, EngineCache& cache, const CacheBlocks& asked);
   void on_load(const Command& command, EngineCache& cache, const CacheBlocks& asked);
-  /// How many leading ones can be loaded.
+  /// How many leading blocks can be loaded.
   [[nodiscard]] std::uint64_t leading(const Session& session, const EngineCache& cache,
                                       std::span<const Digest> digests);
   [[nodiscard]] DiskCache::Asked asked_by(const Session& session, const EngineCache& cache,
                                           std::span<const Digest> digests) const;
   void load_from_disk(const Command& command, EngineCache& cache, const CacheBlocks& asked);
-  /// Copies what is in DRAM, and has what comes next brought there.
+  /// Copies what is in DRAM, and has the next part brought there.
   void go_on(std::uint64_t load);
   void copy_part(std::uint64_t load, std::size_t count);
   void end_load(std::uint64_t load);
   void give_up_loads(EngineId engine);
   [[nodiscard]] std::uint64_t drop(const EngineCache& cache, std::span<const Digest> digests);
   void forget(store::RowId row, std::vector<SlotId>& slots);
-  /// False: the engine has it parked already.
+  /// False: the engine has parked it already.
   bool park(const Copy& copy, const Digest& digest);
   void finish_store(Ticket ticket, const Copy& copy, bool ok);
-  /// DRAM for so many blocks, which cached ones make way for, but for `held` ones. None: refused.
+  /// Takes DRAM for `count` blocks. Cached blocks make way, except those in `held`. None: refused.
   [[nodiscard]] std::optional<std::vector<SlotId>> take(const Command& command,
                                                         const store::Taker& taker,
                                                         std::size_t count, std::size_t held);
   [[nodiscard]] Status check_backed(const EngineCache& cache, const Session& session,
                                     const std::vector<std::uint32_t>& blocks) const;
-  /// As its slabs stand now.
+  /// The layout of the cache as its slabs stand now.
   [[nodiscard]] std::shared_ptr<const store::BlockLayout> layout_of(const Session& session,
                                                                     EngineCache& cache) const;
   /// The regions that blocks of the order are in.
@@ -187,10 +188,10 @@ class EngineCaches {
   std::map<std::uint64_t, Load> loads_;
   std::uint64_t last_load_ = 0;
   store::ParkedRows parked_;
-  store::KeysBeingStored storing_;  ///< by copies_
-  std::vector<EngineId> gone_;      ///< sessions that have ended and may have some parked
-  std::set<std::pair<EngineId, std::uint64_t>> open_;  ///< places of tickets not over
-  std::map<EngineId, UnderWay> under_way_;             ///< of all these tickets
+  store::KeysBeingStored storing_;                     ///< by copies_
+  std::vector<EngineId> gone_;                         ///< ended sessions that may have some parked
+  std::set<std::pair<EngineId, std::uint64_t>> open_;  ///< places of tickets that are not over
+  std::map<EngineId, UnderWay> under_way_;             ///< sums over all these tickets
   std::uint64_t last_cache_ = 0;
 };
 

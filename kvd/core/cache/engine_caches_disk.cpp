@@ -1,4 +1,4 @@
-// Blocks of engines' caches that only the disk has: found, and loaded by way of DRAM.
+// Blocks of engines' caches that only the disk has are found, and loaded by way of DRAM.
 #include <algorithm>
 #include <utility>
 
@@ -15,8 +15,8 @@ DiskCache::Asked EngineCaches::asked_by(const Session& session, const EngineCach
   asked.block_tokens = cache.block_tokens;
   asked.saved = cache.saved;
   asked.apart = true;
-  // The session that loads is not always the one that tells of its steps: vLLM's workers do the
-  // first, its scheduler the second.
+  // The session that loads is not always the one that tells of its steps: vLLM's workers load, its
+  // scheduler tells.
   const Session* told = &session;
   for (const auto& [id, other] : requests_.sessions()) {
     if (told->costs.prefill_token_s > 0) break;
@@ -45,8 +45,8 @@ std::uint64_t EngineCaches::leading(const Session& session, const EngineCache& c
   return pays ? count : in_dram;
 }
 
-// Before anything is read the leading ones that DRAM has are being copied, so these cannot make way
-// for those behind.
+// The leading blocks that DRAM has are already being copied before anything is read, so they cannot
+// make way for those behind.
 void EngineCaches::load_from_disk(const Command& command, EngineCache& cache,
                                   const CacheBlocks& asked) {
   const Session& session = requests_.sessions().at(command.engine);
@@ -73,13 +73,13 @@ void EngineCaches::load_from_disk(const Command& command, EngineCache& cache,
   context_.reply(command, ValueReply{asked.digests.size()});
 }
 
-// What has come is copied before the next part is read: the room is the same.
+// Blocks that have come are copied before the next part is read, because both use the same room.
 void EngineCaches::go_on(std::uint64_t id) {
   Load& load = loads_.at(id);
   const std::span<const Digest> all(load.digests);
   const std::size_t here = load.failed ? 0 : rows_.leading(load.by.space, all.subspan(load.copied));
   if (here > 0) copy_part(id, here);
-  // Something of a part that was read did not come, or has made way.
+  // Some block of a part that was read did not come, or has made way.
   if (load.runs.empty() && load.copied < load.read) load.failed = true;
   if (load.runs.empty() && !load.failed && load.copied < all.size()) {
     DiskCache::Asked next = load.by;
@@ -103,7 +103,7 @@ void EngineCaches::copy_part(std::uint64_t id, std::size_t count) {
   for (std::size_t i = 0; i < count; ++i) {
     order.blocks.push_back({load.blocks[load.copied + i], (*slots)[i]});
   }
-  // As in on_load(): they may be given up meanwhile.
+  // As in on_load(): the rows may be given up meanwhile.
   store_.tiers.copy_reads(order.ticket, Tier::kDram, *slots);
   Copy copy{load.engine, load.ticket, {}, false, false, load.by.space, {}, {}, {}};
   copy.load = id;
@@ -113,8 +113,7 @@ void EngineCaches::copy_part(std::uint64_t id, std::size_t count) {
   ++load.copies;
 }
 
-// Wakes loads that waited for these reads, and those that had found no room beside the reads of
-// others.
+// Wakes loads that waited for these reads, and loads that found no room beside the reads of others.
 void EngineCaches::on_read() {
   const std::vector<std::uint64_t> ended = disk_.take_ended();
   if (ended.empty()) return;
@@ -135,7 +134,7 @@ void EngineCaches::end_load(std::uint64_t id) {
                           load.failed ? SetTicket::State::kFailed : SetTicket::State::kDone});
 }
 
-// What is read comes to DRAM all the same. Copies under way end first.
+// Blocks that are being read come to DRAM all the same. Copies under way end first.
 void EngineCaches::give_up_loads(EngineId engine) {
   std::vector<std::uint64_t> over;
   for (auto& [id, load] : loads_) {

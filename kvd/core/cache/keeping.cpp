@@ -9,11 +9,11 @@ namespace kvd::core {
 
 namespace {
 
-/// Rows that are written down at a time: their slots are not free before that has ended.
+/// The most rows that are written down at a time: their slots are not free before that has ended.
 constexpr std::size_t kMostRows = 64;
 constexpr Bytes kMostBytes = 32 * kMiB;
-/// By then eager copies have brought to DRAM what it has room for: it is written down there, and
-/// its bytes need not be read in HBM, across the link of a GPU.
+/// After this long, eager copies have brought to DRAM what it has room for. Those rows are written
+/// down in DRAM, so their bytes need not be read from HBM, across the link of a GPU.
 constexpr Nanoseconds kEagerPatience = std::chrono::seconds(1);
 constexpr Tier kBoth[kTiers] = {Tier::kHbm, Tier::kDram};
 
@@ -21,7 +21,7 @@ std::size_t number(Tier tier) { return static_cast<std::size_t>(tier); }
 
 Bytes bytes_of(const store::KeptRow& row) { return row.slot_bytes * std::ssize(row.slots); }
 
-/// Whether slots of the shape have so many bytes; its numbers may be anything.
+/// Whether slots of the shape have `slot_bytes` bytes; the shape's numbers may be anything.
 bool has_slots_of(const ModelClass& shape, Bytes slot_bytes) {
   std::int64_t rest = slot_bytes.value;
   for (const std::int64_t part :
@@ -149,7 +149,7 @@ bool Keeping::fits(const KeptBlocks& blocks) const {
   return number_of(Devices(std::move(ranks))) == row.space.devices;
 }
 
-// A row comes after its parent.
+// Puts each row after its parent.
 std::vector<store::KeptRow> Keeping::fitting(const AdoptRows& left) {
   std::vector<store::KeptRow> rows, misfits;
   for (const KeptBlocks& blocks : left.rows) {
@@ -166,8 +166,8 @@ std::vector<store::KeptRow> Keeping::fitting(const AdoptRows& left) {
   return rows;
 }
 
-// One of which no row is left may have anybody's bytes: it is zeroed before anybody has it. So is
-// one that rows of two owners say they are in, which no kvd leaves.
+// A slab without any row left may hold anybody's bytes, so it is zeroed before anybody gets it. So
+// is a slab that rows of two owners claim, which no kvd leaves.
 Keeping::SlabsByTier Keeping::take_slabs(const AdoptRows& left,
                                          const std::vector<store::KeptRow>& rows) {
   SlabsByTier slabs;

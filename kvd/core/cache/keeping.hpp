@@ -14,9 +14,9 @@
 
 namespace kvd::core {
 
-/// Rows that the next daemon finds again, in DRAM or in HBM alone: has the shell write down what
-/// they are, and say that no more before their slots are used for anything else; and takes over
-/// what the daemon before has left.
+/// Rows that the next daemon finds again, in DRAM or in HBM alone. Keeping has the shell write down
+/// what they are, and strike them out before their slots are used for anything else. It also takes
+/// over what the previous daemon left.
 ///
 /// Source: kvd/DESIGN.md "Blocks that outlive kvd".
 ///
@@ -25,36 +25,38 @@ class Keeping {
  public:
   Keeping(Context& context, store::Store& store, Classes& classes);
 
-  /// What the event in hand has changed. Slots whose bytes end come before all its other effects.
+  /// Tells the shell what the current event has changed. Slots whose bytes end come before all
+  /// other effects of the event.
   void tell();
-  /// True: who waits for memory may find some now that could not make way meanwhile.
+  /// True: memory that could not make way meanwhile can now, so requests that wait may find some.
   [[nodiscard]] bool on_kept(const RowsKept& kept);
   void adopt(const AdoptRows& left);
 
  private:
-  /// Slabs that were taken over.
+  /// Slabs that were taken over from the previous daemon.
   struct Slabs {
-    std::map<SlabIndex, store::Taker> owners;  ///< those that rows are in
+    std::map<SlabIndex, store::Taker> owners;  ///< the owners whose rows are in them
     std::set<SlotId> free;                     ///< slots that no row has yet
   };
   using SlabsByTier = std::array<Slabs, kTiers>;
-  /// Rows whose class there can be, each after its parent.
+  /// Rows of classes that can exist, each after its parent.
   [[nodiscard]] std::vector<store::KeptRow> fitting(const AdoptRows& left);
-  /// Whether its class can be, and its blocks in HBM are where engines of its space look for them.
+  /// Whether the class can exist, and its blocks in HBM are where engines of its space look for
+  /// them.
   [[nodiscard]] bool fits(const KeptBlocks& blocks) const;
   [[nodiscard]] SlabsByTier take_slabs(const AdoptRows& left,
                                        const std::vector<store::KeptRow>& rows);
-  /// False: the row's slots are not all there for it.
+  /// False: not all slots of the row are there for it.
   [[nodiscard]] static bool claim(const store::KeptRow& row, Slabs& slabs);
   void note_adopted();
-  /// Nobody will find them.
+  /// Nobody will find these rows.
   void forget(const std::vector<store::KeptRow>& rows, std::uint64_t& counter);
 
   Context& context_;
   store::Store& store_;
   Classes& classes_;
   store::KeptRows rows_;
-  Ticket open_;  ///< of what is being written down; none: nothing is
+  Ticket open_;  ///< ticket of what is being written down; none: nothing is
 };
 
 }  // namespace kvd::core
