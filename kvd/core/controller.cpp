@@ -37,7 +37,7 @@ struct Controller::House {
   Ground ground;
   Parts parts{ground};
   bool clearing = false;           ///< the cache is being emptied, tick by tick
-  bool has_more_to_clear = false;  ///< at once, that is
+  bool has_more_to_clear = false;  ///< now, without waiting for a tick
 
   void on_slab_renewed(const SlabRenewed& renewed);
   void end_event();
@@ -168,13 +168,13 @@ Bytes Controller::region_bytes(EngineId engine) const {
   return it == sessions.end() ? Bytes(0) : house_->parts.regions.region_bytes(it->second);
 }
 
-// What nobody waits for, then the orders of it all.
+// First the work that nobody waits for, then the orders that all of it gave.
 void Controller::House::end_event() {
   const bool given_up = ground.memory.go_on();
   if (ground.disk.go_on() || given_up) parts.claims.serve_everyone();
   ground.store.cache.follow();
   ground.prefixes.name_on();
-  // What is about to be cleared is to come neither to DRAM nor to disk.
+  // Blocks that are about to be cleared should go neither to DRAM nor to disk.
   if (!clearing) {
     ground.cache_copies.make_ahead();
     ground.disk.write_ahead();
@@ -246,8 +246,8 @@ void Controller::House::clear_cache() {
   clear_on();
 }
 
-// The control thread has others to serve: of a large cache a tick takes a part. What ended requests
-// still have was as good as cached when the command came.
+// A tick clears a part of a large cache, since the control thread has others to serve. Blocks that
+// ended requests still have were as good as cached when the command came.
 void Controller::House::clear_on() {
   constexpr std::size_t kRows = 4096;
   has_more_to_clear = !ground.store.cache.clear(kRows);

@@ -23,9 +23,9 @@ namespace kvd::core {
 /// steady clock; the simulator a trace and a virtual one.
 /// Source:  kvd/DESIGN.md, whole; SuperInfer Algorithm 1 for the rotation.
 /// Owner:   control thread.
-/// Errors:  every command is answered by exactly one Reply effect, now or by its deadline. Two may
-///          wait: a region, for slabs to be zeroed and for requests of its domain to be rotated
-///          out of slabs that retire for it; and the step of a rank that is ahead of its group.
+/// Errors:  every command is answered by exactly one Reply effect, now or by its deadline. Two
+/// commands may wait: a region, for slabs to be zeroed and for requests of its domain to be rotated
+/// out of slabs that retire for it; and the step of a rank that is ahead of its group.
 class Controller {
  public:
   using Config = core::Config;
@@ -41,15 +41,16 @@ class Controller {
 
   [[nodiscard]] ControllerStatus status(TimePoint now) const;
   [[nodiscard]] const Tuning& tuning() const;
-  /// An event left work to the next ones: with a Tick it goes on at once.
+  /// An event left work for later ones: a Tick goes on with it at once.
   [[nodiscard]] bool is_behind() const;
   /// The whole node is out of service.
   [[nodiscard]] bool drains() const;
   /// Blocks that the files of a class have, for the next daemon.
   [[nodiscard]] std::vector<DiskFound::Block> on_disk(DiskId disk) const;
-  /// What domains have beyond what they may by now, and give back as it comes free.
+  /// Bytes that domains hold beyond what they are now allowed; they give them back as they come
+  /// free.
   [[nodiscard]] std::map<DomainId, Bytes> excess(Tier tier) const;
-  /// Regions of an engine, for accounting at its death.
+  /// Bytes in an engine's regions, for accounting at its death.
   [[nodiscard]] Bytes region_bytes(EngineId engine) const;
   [[nodiscard]] std::string validate() const;
 

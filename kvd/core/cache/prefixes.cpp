@@ -53,11 +53,11 @@ Found Prefixes::find(Request& request) {
   const std::int64_t block_tokens = session.shape.block_tokens;
   const std::size_t asked = most(request);
   if (asked == 0 || !request.table.empty()) return Found::kNothing;
-  // Until it runs, it is not among those that keep a block in HBM.
+  // Until it runs, it does not count among those that keep a block in HBM.
   request.table.set_parked(true);
   const std::uint32_t known =
       store_.cache.share(request.table, space(request), std::span(content.chain).first(asked));
-  // Nothing can be brought in whole for layers that stream.
+  // Where layers stream, no block can be brought in whole.
   if (request.layers.away.empty() && !disk_.brings_behind(request, space(request), asked, known) &&
       disk_.brings(request, space(request), asked, known)) {
     give_back(request);
@@ -80,7 +80,7 @@ bool Prefixes::knows_behind(const Request& request) {
   const std::int64_t block_tokens = requests_.session_of(request).shape.block_tokens;
   const std::int64_t planned = request.progress.planned.value;
   if (content.apart || planned % block_tokens != 0) return false;
-  // Behind other blocks it would miss iterations for what load.policy does not want.
+  // Outside its tail the request would miss iterations for blocks that load.policy does not want.
   const auto block = static_cast<std::uint32_t>(planned / block_tokens);
   if (block < content.tail.first || block >= content.tail.end) return false;
   if (block >= most(request) || block == content.tried_skip) return false;
@@ -108,7 +108,7 @@ Found Prefixes::find_behind(Request& request) {
   const std::int64_t block_tokens = requests_.session_of(request).shape.block_tokens;
   const std::uint32_t own = content.named;
   content.tried_skip = own;
-  // As in find(): it is not among those that keep a block in HBM.
+  // As in find(): it does not count among those that keep a block in HBM.
   request.table.set_parked(true);
   const auto asked = std::span(content.chain).first(most(request));
   const std::uint32_t known = store_.cache.share(request.table, space(request), asked);
@@ -144,7 +144,8 @@ void Prefixes::bring_behind(Request& request) {
   disk_.brings_behind(request, space(request), most(request), begun);
 }
 
-// A prefix that requests keep asking for would never leave a slab that a region waits for.
+// Otherwise a prefix that requests keep asking for would never leave a slab that a region waits
+// for.
 bool Prefixes::makes_way(const Request& request, std::uint32_t block) const {
   const std::uint32_t groups = request.table.groups();
   for (std::uint32_t i = block * groups; i < (block + 1) * groups; ++i) {
@@ -154,8 +155,9 @@ bool Prefixes::makes_way(const Request& request, std::uint32_t block) const {
   return false;
 }
 
-// Its leading rows that HBM has, and those that DRAM has and nobody runs on. Layers that stream
-// are not brought into HBM whole, so a row of which only some are there ends what can be used.
+// Counts the leading rows that HBM has, and those that DRAM has and nobody runs on. Layers that
+// stream are not brought into HBM whole, so a row that has only some of them there ends what can be
+// used.
 Prefixes::Usable Prefixes::usable(const Request& request, std::uint32_t known) const {
   const bool whole = request.layers.away.empty();
   Usable found;
@@ -180,7 +182,8 @@ Prefixes::Usable Prefixes::usable(const Request& request, std::uint32_t known) c
   return found;
 }
 
-// Until a prompt was computed, nobody knows what that costs, and loading it is the better guess.
+// Until a prompt has been computed nobody knows what that costs, and loading it is the better
+// guess.
 Prefixes::Usable Prefixes::wanted(const Request& request, Usable usable) {
   if (usable.what != Found::kInDram) return usable;
   Session& session = requests_.session_of(request);
@@ -238,7 +241,7 @@ void Prefixes::name(Request& request) {
   const Session& session = requests_.session_of(request);
   const store::SecondsPerByte saved = Knowledge::saved(session);
   const store::KeySpace where = space(request);
-  // Blocks sealed before their engine was measured are not to seem dearer than those after it.
+  // Blocks sealed before their engine was measured should not seem dearer than later ones.
   if (const auto cost = Knowledge::prefill_cost(session)) store_.cache.set_cost(where, *cost);
   for (; content.named < most && may_name(request); ++content.named) {
     const std::uint32_t block = content.named;

@@ -8,7 +8,7 @@ namespace {
 
 planner::Seconds seconds(double value) { return planner::Seconds(value); }
 
-// What one of those that decode adds to a step: the mean of what their tokens cost.
+// What one more decoding request adds to a step: the mean cost of their tokens.
 planner::Seconds per_request(const Session& session) {
   std::int64_t decode = 0;
   double tokens = 0;
@@ -18,7 +18,7 @@ planner::Seconds per_request(const Session& session) {
     tokens += static_cast<double>(r->progress.tokens.value);
   }
   if (decode == 0) return seconds(0);
-  // One more costs no more than those that are there do on the mean, whatever a slope says.
+  // One more costs no more than those that decode do on average, whatever the slope says.
   const double most = session.costs.decode_s;
   return seconds(std::min(session.costs.token_s * tokens, most) / static_cast<double>(decode));
 }
@@ -34,9 +34,9 @@ void Admission::admit(Session& session) {
     admitted = decision->admitted;
     session.iterations.chunk = decision->chunk;
   }
-  // With nobody decoding there is nobody whose pace the head of the queue could disturb.
+  // While nobody decodes there is no pace that the head of the queue could disturb.
   if (input.decoding.empty()) admitted = std::max<std::size_t>(admitted, 1);
-  // Where the policy cannot decide (a prompt that it would never admit), memory alone does.
+  // Where the policy cannot decide (for a prompt that it would never admit), memory alone decides.
   const bool rescues =
       context_.rotation->traits().serves_the_late && context_.tuning.rotation.overload == "ttft";
   Tokens rescued;
@@ -67,7 +67,7 @@ AdmissionInput Admission::admission_input(Session& session, std::vector<Request*
   snapshot.costs =
       knowledge_.prefill_costs(session, session.groups(), static_cast<double>(token.value));
   Nanoseconds least_tbt = Nanoseconds::max();
-  // Where layers stream a step takes as long as the plan lets it, whoever is in it.
+  // Where layers stream, a step takes as long as the plan lets it, whoever takes part.
   const bool guarded = context_.rotation->traits().guards_steps && !session.streaming;
   std::optional<bool> long_steps;
   const auto enqueue = [&](Request& r) {
@@ -102,8 +102,8 @@ AdmissionInput Admission::admission_input(Session& session, std::vector<Request*
   snapshot.memory =
       planner::AdmissionMemory{total, std::clamp(supply_blocks(session), Blocks(0), total),
                                Tokens(session.shape.block_tokens)};
-  // A rotation policy that lets others leave has all of HBM to give; who enters waits for its
-  // blocks.
+  // A rotation policy that makes requests leave can give away all of HBM; a new request waits for
+  // its blocks.
   if (context_.admission->traits().counts_evictable && context_.rotation->traits().evicts) {
     snapshot.memory->free = total;
   }
@@ -119,13 +119,13 @@ planner::DecodingRequest Admission::decoding_request(const Session& session, Req
   return seen;
 }
 
-// A long step makes tokens late that the policy does not see: of other engines, and of who is
-// parked.
+// A long step delays tokens that the policy does not see: those of other engines and of parked
+// requests.
 bool Admission::may_take_long_steps(const Session& session) {
   return sharers(session) == 0 && !parks(session) && holds_all(session);
 }
 
-// Other engines that compute something there.
+// Counts the other engines that compute something there.
 std::int64_t Admission::sharers(const Session& session) const {
   const auto shares = [&](const Session& other) {
     if (other.id == session.id || other.active.empty()) return false;
@@ -138,7 +138,7 @@ std::int64_t Admission::sharers(const Session& session) const {
                        [&](const auto& entry) { return shares(entry.second); });
 }
 
-// Somebody who has begun to answer is out.
+// Some request that has begun to answer is out of HBM.
 bool Admission::parks(const Session& session) {
   bool found = false;
   requests_.each_inside_of(session.id,
@@ -146,7 +146,7 @@ bool Admission::parks(const Session& session) {
   return found;
 }
 
-// HBM has room for all that its requests are likely to need, so that nobody will be parked.
+// HBM has room for all that the engine's requests are likely to need, so that none will be parked.
 bool Admission::holds_all(const Session& session) {
   std::int64_t lacks = 0;
   requests_.each_request_of(session.id, [&](const Request& r) {
@@ -156,7 +156,7 @@ bool Admission::holds_all(const Session& session) {
   return Blocks(lacks) <= supply_blocks(session);
 }
 
-// With several devices, the scarcest one bounds how many blocks each can take.
+// With several devices the scarcest one bounds how many blocks each can take.
 Blocks Admission::supply_blocks(const Session& session) {
   const Bytes slot = session.shape.slot_bytes();
   if (!session.devices().several()) return Blocks(supply_.of(session.share()) / slot);

@@ -17,9 +17,10 @@ void Claims::serve(DomainId domain) {
   if (found == requests_.domains().end() || found->second.claims.empty()) return;
   const auto& claims = found->second.claims;
   const std::uint64_t last = claims.rbegin()->first;
-  std::set<DeviceId> kept;  // for one that came before
+  std::set<DeviceId> kept;  // reserved for an earlier claim
   const auto is_kept = [&](DeviceId device) { return kept.contains(device); };
-  // Most often the first waits, and all behind it: these may be thousands. What is served leaves.
+  // Usually the first claim waits, and with it all behind it, which may be thousands. A served
+  // claim leaves the list.
   std::uint64_t order = 0;
   for (auto claim = claims.begin(); claim != claims.end() && kept.size() < store_.hbm.count();
        claim = claims.upper_bound(order)) {
@@ -32,16 +33,17 @@ void Claims::serve(DomainId domain) {
     const ErrorCode code = serve_claim(*request);
     const bool soon = code == ErrorCode::kWouldBlock;
     request->order.awaits_mapping = soon && store_.tiers.mappings().awaited_by(request->key.engine);
-    if (soon && request->content.awaits_disk) continue;  // it holds nothing: others need not wait
+    if (soon && request->content.awaits_disk)
+      continue;  // the claim holds nothing, so others need not wait
     if (code == ErrorCode::kOk) {
       requests_.drop_claim(*request);
     } else if (soon && !request->order.awaits_mapping) {
-      // Slabs that are being zeroed: whoever comes next would take them.
+      // Slabs that are being zeroed would otherwise go to the next claim.
       for (const DeviceId device : short_devices(*request)) kept.insert(device);
     } else if (!request->order.awaits_mapping) {
       // Later claims must not overtake for ever. Three kinds of claims may be overtaken: one that
       // waits for a mapping, one whose slots become free only when later requests have ended, and
-      // one that waits for a request that may not grow, and cannot leave.
+      // one of a request that may not grow and cannot leave.
       if (!relieve_class_pressure(*request)) continue;
       for (const DeviceId device : short_devices(*request)) {
         if (!is_curbed({domain, device})) kept.insert(device);
@@ -58,7 +60,7 @@ bool Claims::is_curbed(Share share) {
   return curbed && supply_.incoming(share) <= Bytes(0);
 }
 
-// Where its claim waits: the devices that have not the bytes, or all where each has them.
+// Where the claim waits: on the devices that lack the bytes, or on all where each has them.
 std::vector<DeviceId> Claims::short_devices(const Request& request) {
   const Session& session = requests_.session_of(request);
   std::vector<DeviceId> devices = session.devices().all();
@@ -86,7 +88,7 @@ ErrorCode Claims::serve_claim(Request& request) {
 }
 
 // Empties the slab of another class that costs the least work. False: there are bytes enough, but
-// nobody can leave the slabs they are in.
+// no request can leave the slabs they are in.
 bool Claims::relieve_class_pressure(const Request& request) {
   const Session& session = requests_.session_of(request);
   for (const DeviceId device : session.devices().all()) {
@@ -108,8 +110,8 @@ bool Claims::relieve_class_pressure(const Request& request) {
   return !pinned;
 }
 
-// A prompt that has begun cannot leave it. One that is parked needs nothing there: what it shares
-// stays for others.
+// A prompt that has begun cannot leave the slab. A parked request needs nothing there: what it
+// shares stays for others.
 Claims::Emptying Claims::empty_slab(const Request& request, SlabIndex slab) {
   const Share share{requests_.session_of(request).info.domain, store_.hbm.device_of(slab)};
   std::vector<Request*> inside;
@@ -120,7 +122,8 @@ Claims::Emptying Claims::empty_slab(const Request& request, SlabIndex slab) {
     if (!uses || r.table.parked()) return;
     under_way |= r.leaving || r.promised || !r.runs();
     stays |= r.prefills();
-    // One that came in and was paused at once makes no token that it could be kept for.
+    // A request that came in and was paused at once makes no token, so there is nothing to keep it
+    // for.
     const bool may_leave = !r.fresh || ((r.paused() || r.order.curbed) && copies_.takes(r));
     if (r.decodes() && may_leave) inside.push_back(&r);
   });
@@ -131,7 +134,8 @@ Claims::Emptying Claims::empty_slab(const Request& request, SlabIndex slab) {
   return Emptying::kStarted;
 }
 
-// A prompt whose layers leave comes in chunk by chunk: what is full of one makes way for the next.
+// A prompt whose layers leave comes in chunk by chunk: the full blocks of one chunk make way for
+// the next.
 ErrorCode Claims::grow_prefill(Request& request) {
   if (request.layers.away.empty()) return memory_.grow(request, request.room_to_run());
   constexpr std::int64_t kMostBlocks = 128;  // 2,048 tokens: more than keeps an engine busy
@@ -192,15 +196,15 @@ void Claims::grow_running(Session& session) {
   if (hungry) make_way(session, *hungry);
 }
 
-// Where nothing is on its way out: whatever the policy, the latest arrival gives way, or nobody
-// would ever run again (vLLM's rule for a full cache).
+// Called where nothing is on its way out. Whatever the policy, the latest arrival gives way, or
+// nobody would ever run again (vLLM's rule for a full cache).
 void Claims::make_way(Session& session, Request& hungry) {
   const Share share = short_share(session);
   if (supply_.incoming(share) > Bytes(0)) return;
-  session.plan.steps_left = 0;  // what it foresaw did not come
+  session.plan.steps_left = 0;  // what it foresaw did not happen
 
   Request* victim = nullptr;
-  Request* second = nullptr;  // that could not leave before, or came in and was hungry at once
+  Request* second = nullptr;  // could not leave before, or came in and was hungry at once
   std::size_t running = 0;
   requests_.each_inside_on(share, [&](Request& r) {
     if (!r.runs() || r.paused() || !requests_.session_of(r).life.responsive) return;
@@ -213,7 +217,7 @@ void Claims::make_way(Session& session, Request& hungry) {
   if (victim && running > 1) {
     promises_.preempt(*victim, session.id, Promise::kForSlots);
   } else if (hungry.prefills() && needs_.layers_may_stream(session) && hungry.layers.away.empty()) {
-    // Nobody can leave for this prompt: what it has so far makes way for the rest.
+    // Nobody can leave for this prompt: the blocks that it has so far make way for the rest.
     hungry.layers.away.assign(session.groups(), true);
   } else if (Request* paused = latest_paused(share)) {
     promises_.preempt(*paused, session.id, Promise::kForSlots);
@@ -222,8 +226,8 @@ void Claims::make_way(Session& session, Request& hungry) {
   }
 }
 
-// DRAM is full, too: none of those whose layers stream can leave, and none finds a block. What one
-// streams through is room for the others.
+// DRAM is full, too: no request whose layers stream can leave, and none finds a block. The staging
+// of one becomes room for the others.
 Request* Claims::latest_staged(Session& session) {
   Request* latest = nullptr;
   std::size_t running = 0;
@@ -236,8 +240,8 @@ Request* Claims::latest_staged(Session& session) {
   return session.streaming && running > 1 ? latest : nullptr;
 }
 
-// Where nobody runs, nobody is hungry, and no end gives the paused their turn: one of them makes
-// way for the claim.
+// Called where nobody runs, nobody is hungry, and no end gives the paused requests their turn: one
+// of them makes way for the claim.
 void Claims::ask_paused(const Request& request, Share share) {
   const auto& sessions = requests_.sessions();
   const bool streams = std::any_of(sessions.begin(), sessions.end(),
@@ -253,8 +257,8 @@ void Claims::ask_paused(const Request& request, Share share) {
   }
 }
 
-// A plan leaves a paused request a few blocks in HBM: those it shares, and those that are not full.
-// The next one to run may need just these, or the slab they are in.
+// A plan leaves a paused request a few blocks in HBM: those that it shares, and those that are not
+// full. The next request to run may need just these, or the slab they are in.
 Request* Claims::latest_paused(Share share) {
   Request* latest = nullptr;
   requests_.each_inside_on(share, [&](Request& r) {
@@ -266,7 +270,8 @@ Request* Claims::latest_paused(Share share) {
   return latest;
 }
 
-// The first of its devices that lacks a block for one of its groups there; otherwise the first.
+// The first of the session's devices that lacks a block for one of its groups there; otherwise its
+// first device.
 Share Claims::short_share(const Session& session) const {
   const DomainId domain = session.info.domain;
   for (const DeviceId device : session.devices().all()) {

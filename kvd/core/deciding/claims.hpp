@@ -39,13 +39,15 @@ class Claims {
         regions_(regions),
         plans_(plans) {}
 
-  /// After anything that may have made memory free: regions first, they wait for whole slabs.
+  /// After anything that may have made memory free. Regions come first, because they wait for whole
+  /// slabs.
   void serve_everyone();
-  /// In their order; a claim that needs a while is overtaken only where it says why.
+  /// Serves claims in their order. A claim that needs a while is overtaken only where it says why.
   void serve(DomainId domain);
-  /// What waited for a slab to be mapped takes it at once: until the next step another could.
+  /// A request that waited for a slab to be mapped takes it at once: until the next step another
+  /// request could.
   void feed_starved(Session& session);
-  /// A block for the next token of each running request; where nobody could go on, one leaves.
+  /// Takes a block for the next token of each running request. Where none could go on, one leaves.
   void grow_running(Session& session);
 
  private:

@@ -10,13 +10,13 @@ namespace kvd::core {
 
 namespace {
 
-/// Bytes of a block where the engine does not say: blocks are all alike.
+/// Stands for the bytes of a block where the engine does not say: all its blocks are alike.
 constexpr Bytes kAnyBlock{1};
 
 Bytes block_bytes(const Schedule& told) { return std::max(told.block_bytes, kAnyBlock); }
 
-/// The first by arrival of those whose answer has begun, and who compute again all that they had;
-/// null: there is none.
+/// The first by arrival of the requests whose answer has begun and that compute again all that they
+/// had; null: there is none.
 const PlacedRequest* first_recomputed(std::span<PlacedRequest* const> requests) {
   const PlacedRequest* first = nullptr;
   for (const PlacedRequest* request : requests) {
@@ -26,7 +26,7 @@ const PlacedRequest* first_recomputed(std::span<PlacedRequest* const> requests) 
   return first;
 }
 
-/// Blocks of those whom nobody may preempt for others.
+/// Blocks of the requests that may not be preempted for others.
 std::int64_t held_by_staying(const Schedule& told, std::span<PlacedRequest* const> requests) {
   std::int64_t blocks = 0;
   for (const PlacedRequest* request : requests) {
@@ -35,8 +35,8 @@ std::int64_t held_by_staying(const Schedule& told, std::span<PlacedRequest* cons
   return std::min(blocks, told.total_blocks);
 }
 
-/// The blocks that a running request takes in the next step, and later until its prompt is
-/// computed.
+/// The blocks that a running request takes in the next step, and those it takes later until its
+/// prompt is computed.
 std::pair<std::int64_t, std::int64_t> growth_of(const Schedule& told,
                                                 const PlacedRequest& request) {
   const auto blocks = [&](Tokens tokens) { return pieces(tokens, told.block_tokens); };
@@ -51,7 +51,7 @@ std::pair<std::int64_t, std::int64_t> growth_of(const Schedule& told,
   return {next - blocks(has), std::max<std::int64_t>(0, all - next)};
 }
 
-/// What the record of so many requests takes.
+/// What the record of `requests` requests takes.
 Bytes bytes_of_known(std::size_t requests) {
   return Bytes(static_cast<std::int64_t>(requests * sizeof(PlacedRequest)));
 }
@@ -88,8 +88,8 @@ void EnginePlaced::on_schedule(const Command& command, const Schedule& told) {
   context_.reply(command, std::move(reply));
 }
 
-// What a request says itself, else its class, else its domain's. Where nobody set these, what the
-// engine can do says more than a number for all engines.
+// The goals of a request are its own, else those of its class, else those of its domain. Where
+// nobody set any, what the engine can do says more than one number for all engines.
 void EnginePlaced::set_goals(Session& session, const Schedule& told) {
   const auto& classes = context_.tuning.slo;
   const std::string& usual = session.info.slo_class;
@@ -115,7 +115,7 @@ void EnginePlaced::set_goals(Session& session, const Schedule& told) {
   }
 }
 
-// While nobody waits nothing is decided, unless those who run have no room to grow.
+// While nobody waits nothing is decided, unless running requests have no room to grow.
 ScheduleReply EnginePlaced::decide(Call& call) {
   for (const PlacedRequest* request : call.requests) {
     if (!request->runs()) continue;
@@ -133,8 +133,8 @@ ScheduleReply EnginePlaced::decide(Call& call) {
     if (request->let_in) request->waits_for = WaitReason::kNone;
   }
   call.session.placed->waited = queues > reply.admit.size();
-  // A bound on chunks costs throughput. While somebody is parked memory is short, and small chunks
-  // only keep it taken for longer.
+  // A bound on chunks costs throughput. While a request is parked, memory is short, and small
+  // chunks only keep it taken for longer.
   if (chunk && call.placed().parked == 0) {
     reply.prefill_tokens =
         static_cast<std::uint32_t>(std::clamp<std::int64_t>(chunk->value, 0, UINT32_MAX - 1));
@@ -145,11 +145,11 @@ ScheduleReply EnginePlaced::decide(Call& call) {
 // Returns how many prompt tokens the step may have; none: any number.
 std::optional<Tokens> EnginePlaced::admit(const Call& call) {
   const planner::AdmissionSnapshot snapshot = admission_snapshot(call);
-  // Where the policy cannot decide (a prompt that it would never admit), memory alone does.
+  // Where the policy cannot decide (for a prompt that it would never admit), memory alone decides.
   const auto decision = context_.admission->decide(snapshot);
   if (!decision.ok() || queue_.empty()) return std::nullopt;
   std::size_t admitted = decision->admitted;
-  // With nobody decoding there is nobody whose pace the head of the queue could disturb.
+  // While nobody decodes there is no pace that the head of the queue could disturb.
   if (snapshot.decoding.empty()) admitted = std::max<std::size_t>(admitted, 1);
   for (std::size_t i = admitted; i < queue_.size(); ++i) {
     if (!queue_[i].begun) queue_[i].request->verdict = Verdict::kHeldBack;
@@ -162,7 +162,7 @@ planner::AdmissionSnapshot EnginePlaced::admission_snapshot(const Call& call) {
   const Costs& costs = call.session.costs;
   const planner::RotationTraits traits = context_.rotation->traits();
   planner::AdmissionSnapshot snapshot;
-  // A block is of all layers: one layer group.
+  // A block spans all layers: one layer group.
   const double token =
       static_cast<double>(block_bytes(told).value) / static_cast<double>(told.block_tokens.value);
   snapshot.costs = knowledge_.prefill_costs(call.session, 1, token);
@@ -186,7 +186,7 @@ planner::AdmissionSnapshot EnginePlaced::admission_snapshot(const Call& call) {
     }
     least_tbt = std::min(least_tbt, request.goal.slo.tbt);
   }
-  // In front stand those that hold memory, or have begun their answer.
+  // Requests that hold memory or have begun their answer stand in front.
   std::stable_sort(queue_.begin(), queue_.end(), [](const Queued& a, const Queued& b) {
     return a.begun != b.begun ? a.begun : a.due < b.due;
   });
@@ -220,7 +220,8 @@ void EnginePlaced::fill_snapshot(const Call& call) {
   const Schedule& told = call.told;
   const bool seats = told.max_running == 0 || call.placed().running < told.max_running;
   const bool drains = drains_.drains(call.session);
-  // Nothing that is to be computed passes one that was computed before: it lost enough.
+  // A request that has computed nothing yet does not pass one that computes again: that one lost
+  // enough.
   const PlacedRequest* first = first_recomputed(call.requests);
   const auto keeps_out = [&](const PlacedRequest& request) {
     if (drains && !request.begun()) return WaitReason::kDrained;
@@ -252,8 +253,8 @@ void EnginePlaced::fill_snapshot(const Call& call) {
 void EnginePlaced::set_budgets(const Call& call) {
   const Schedule& told = call.told;
   const Bytes block = block_bytes(told);
-  // Room for those who run to grow for a while, and for prompts under way, is kept from who would
-  // come in. Nobody leaves for it.
+  // Room for running requests to grow for a while, and for prompts under way, is kept from new
+  // ones. Nobody leaves for it.
   const std::int64_t kept = call.rest + call.placed().running / 2;
   const std::int64_t grows = std::min(call.next, told.free_blocks);
   snapshot_.b_hbm = block * std::max(told.free_blocks - kept, grows);
@@ -262,8 +263,8 @@ void EnginePlaced::set_budgets(const Call& call) {
   snapshot_.step = planner::Seconds(call.step_s());
   snapshot_.tokens_per_s = call.session.costs.tokens_per_s;
   snapshot_.mean_lateness = planner::Seconds(call.session.costs.lateness.mean());
-  // What the link carries in a step, a sixteenth of all at most, and one whole request at least: a
-  // smaller budget would let no large one come back.
+  // The link's capacity in a step, at most a sixteenth of all blocks, and at least one whole
+  // request: a smaller budget would never let a large one come back.
   Bytes largest;
   for (const auto& request : snapshot_.requests) largest = std::max(largest, request.bytes);
   const double carried = knowledge_.slower_link(call.session.devices().first()) * call.step_s();
@@ -276,8 +277,9 @@ void EnginePlaced::set_budgets(const Call& call) {
       std::none_of(call.requests.begin(), call.requests.end(),
                    [](const PlacedRequest* request) { return request->runs() && !request->stays; });
   if (nobody) snapshot_.b_xfer = Bytes(0);
-  // Parked blocks lie in kvd's DRAM. Where that is nearly full nobody leaves for others, but unlike
-  // where kvd places, others may come in: whom the engine has to preempt it computes again.
+  // Parked blocks lie in kvd's DRAM. Where that is nearly full nobody leaves for others. New
+  // requests may come in all the same, unlike where kvd places: the engine recomputes those that it
+  // has to preempt.
   snapshot_.dram.reset();
   if (told.block_bytes == Bytes(0)) return;
   const DomainId domain = call.session.info.domain;
@@ -288,7 +290,8 @@ void EnginePlaced::set_budgets(const Call& call) {
   if (!full) snapshot_.dram = dram;
 }
 
-// As many as there are seats. Whoever would leave only for those that are cut off stays.
+// Takes as many as there are seats. A request that would leave only for those beyond the seats
+// stays.
 void EnginePlaced::take(const Call& call, const planner::RotationDecision& decision,
                         ScheduleReply& reply) {
   std::int64_t seats = INT64_MAX;
@@ -312,8 +315,8 @@ void EnginePlaced::take(const Call& call, const planner::RotationDecision& decis
   }
 }
 
-// Else the engine would preempt by itself, and admit nobody in that step. The latest gives way, of
-// those that can be parked; the last one grows into what all others left.
+// Without this the engine would preempt by itself, and admit nobody in that step. The latest of
+// those that can be parked gives way; the last one grows into what all others left.
 void EnginePlaced::let_grow(const Call& call, ScheduleReply& reply) {
   std::int64_t lacking = call.next - call.told.free_blocks;
   const auto leave = [&](const PlacedRequest& request) {
@@ -335,7 +338,7 @@ void EnginePlaced::let_grow(const Call& call, ScheduleReply& reply) {
     leave(*left.back());
     reply.preempt.push_back(left.back()->key.request);
   }
-  // Nobody comes into room that those who run lack.
+  // Nobody comes into room that running requests lack.
   reply.admit.clear();
   for (PlacedRequest* request : call.requests) {
     if (request->waits_for == WaitReason::kStep) request->waits_for = WaitReason::kMemory;

@@ -13,10 +13,10 @@
 
 namespace kvd::core {
 
-/// Engines that pick their block ids themselves: once a step each tells where its requests are, and
-/// the policies in force say who leaves, who comes in and how many prompt tokens the step may have.
-/// No block and no table is involved: their memory is a region's, or wherever they keep it. Engines
-/// are decided for one by one.
+/// Engines that choose their block ids themselves. Once a step each tells where its requests are,
+/// and the policies in force say who leaves, who comes in and how many prompt tokens the step may
+/// have. No block and no table is involved: the memory of such an engine is in a region, or
+/// wherever else it keeps it. Engines are decided for one by one.
 ///
 /// Source: kvd/DESIGN.md "Engines that place their blocks".
 ///
@@ -36,22 +36,22 @@ class EnginePlaced {
   void on_schedule(const Command& command, const Schedule& told);
 
  private:
-  /// A call that has been learned.
+  /// A call that has been learned (placing.hpp).
   struct Call {
     Session& session;
     const Schedule& told;
-    std::span<PlacedRequest* const> requests;  ///< in its order
-    // Blocks that those who run will take.
+    std::span<PlacedRequest* const> requests;  ///< in the order of the call
+    // Blocks that running requests will take.
     std::int64_t next = 0;  ///< in the next step
     std::int64_t rest = 0;  ///< after it, until their prompts are computed
 
     [[nodiscard]] const PlacedRequests& placed() const { return *session.placed; }
-    /// How long an iteration takes without prefill, with those who run.
+    /// How long an iteration takes without prefill, with the requests that run.
     [[nodiscard]] double step_s() const {
       return Knowledge::decode_s(session.costs, placed().running);
     }
   };
-  /// Has something to compute before its next token.
+  /// A request that has something to compute before its next token.
   struct Queued {
     bool begun = false;
     TimePoint due{0};
@@ -74,7 +74,7 @@ class EnginePlaced {
   const Drains& drains_;
   Needs& needs_;
   Placing placing_;
-  // These are scratch for the call in hand, kept for their memory.
+  // Scratch for the current call, kept for its memory.
   std::vector<Goal> goals_;    ///< by request
   std::vector<Queued> queue_;  ///< what the admission policy is asked about
   planner::RotationSnapshot snapshot_;

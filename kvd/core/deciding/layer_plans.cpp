@@ -19,10 +19,10 @@ void LayerPlans::renew(Session& session) {
   if (!session.streaming) return;
   std::vector<RequestKey> batch = batch_of(session);
   if (plan.asked) return;
-  // Also where nobody could run: what the plan was made for has perhaps changed.
+  // Counts even where nobody could run: what the plan was made for may have changed.
   --plan.steps_left;
-  // At one instant nothing has: an engine that is woken by its plan and can run nobody would ask
-  // for the same plan for ever.
+  // Within one instant nothing has changed: an engine that is woken by its plan and can run nobody
+  // would otherwise ask for the same plan for ever.
   const bool worn = plan.steps_left <= 0 && context_.now > plan.adopted_at;
   const bool stale = batch != plan.batch || worn || plan.mismatch;
   std::optional<RequestKey> resuming;
@@ -93,13 +93,14 @@ void LayerPlans::on_plan(const PlanReady& ready) {
   }
   const planner::PlacementDecision& decision = *ready.decision;
   if (!decision.feasible && plan.resuming && plan.asked_for.size() > 1) {
-    plan.ended_since_pause = false;  // it waits for the next one to end
+    plan.ended_since_pause = false;  // it waits for the next end
     return;
   }
   const bool too_large =
       !decision.feasible && decision.reason == planner::InfeasibleReason::kMemory;
   if (too_large && plan.policy != kFallback && !context_.placement->traits().counts_staging) {
-    // A rule of thumb that forgets about staging: the fastest uniform distance that fits instead.
+    // The policy's rule of thumb forgets about staging, so the fastest uniform distance that fits
+    // takes its place.
     return ask_plan(session, kFallback);
   }
   const bool pauses = context_.tuning.placement.pause && context_.placement->traits().pauses;
@@ -126,7 +127,8 @@ void LayerPlans::adopt_plan(Session& session, const planner::PlacementDecision& 
     request->layers.away.assign(session.groups(), false);
     for (const std::int32_t layer : side.offloaded) send_away(session, *request, layer);
   }
-  // The one that is left when all others pause, and still too large: no layer of it stays.
+  // The batch is one request, left when all others pause, and still too large: none of its layers
+  // stays.
   if (decision.placement.empty()) {
     for (const RequestKey& key : plan.asked_for) {
       Request* request = requests_.find(session.id, key.request);
@@ -152,7 +154,7 @@ void LayerPlans::adopt_plan(Session& session, const planner::PlacementDecision& 
 
 void LayerPlans::pause(Session& session, Request& request) {
   request.lift(Verdict::kHeldBack);
-  // One that a command keeps out, or that ends, has no seat to keep.
+  // A request that a command keeps out, or that ends, has no seat to keep.
   if (request.verdict == Verdict::kNone) request.verdict = Verdict::kPaused;
   request.order.paused = ++last_pause_;
   if (request.runs() && !request.leaving) memory_.release_unwritten(session, request);
@@ -189,7 +191,7 @@ void LayerPlans::evict_paused(Session& session, const planner::PlacementDecision
   }
 }
 
-// It leaves on all ranks.
+// The layer leaves on all ranks.
 void LayerPlans::send_away(const Session& session, Request& request, std::int32_t layer) {
   for (auto group = static_cast<std::uint32_t>(layer - 1); group < session.groups();
        group += session.shape.rank_groups()) {
@@ -211,7 +213,7 @@ void LayerPlans::forget(Session& session) {
   });
 }
 
-// Solved by the solver, as plans are: the control thread never waits for it.
+// The solver solves it, as it does plans: the control thread never waits for it.
 void LayerPlans::on_place(const Command& command, const Place& place) {
   Session& session = requests_.sessions().at(command.engine);
   if (!session.class_id) {
@@ -293,7 +295,7 @@ void LayerPlans::answer_place(Session& session,
   answer(std::move(out));
 }
 
-// Until a step is measured it takes as long as its goal allows.
+// Until a step has been measured it is taken to last as long as its goal allows.
 PlacementInput LayerPlans::placement_input(Session& session, const std::vector<RequestKey>& keys) {
   PlacementInput input;
   auto& snapshot = input.snapshot;
@@ -328,7 +330,7 @@ PlacementInput LayerPlans::placement_input(Session& session, const std::vector<R
   return input;
 }
 
-// A layer's block, of all ranks: devices fetch side by side.
+// The time for a layer's block of all ranks: devices fetch side by side.
 planner::Seconds LayerPlans::fetch_time(const Session& session) {
   planner::Seconds longest{0};
   for (const DeviceId device : session.devices().all()) {
@@ -339,8 +341,8 @@ planner::Seconds LayerPlans::fetch_time(const Session& session) {
   return longest;
 }
 
-// Blocks of a layer, each of all ranks: so many as there is room for on every device, with all of
-// these requests out. Paused ones make way but for their open blocks.
+// Blocks of a layer, each of all ranks, that every device has room for with all of these requests
+// out. Paused ones make way but for their open blocks.
 Blocks LayerPlans::room_for(Session& session, const std::vector<RequestKey>& keys) {
   const Bytes slot = session.shape.slot_bytes();
   std::int64_t least = INT64_MAX;
@@ -361,7 +363,7 @@ Blocks LayerPlans::room_for(Session& session, const std::vector<RequestKey>& key
   return Blocks(least);
 }
 
-// Lists the layers of the first rank: all ranks have the same layers away.
+// Lists the layers that the first rank has away: all ranks have the same away.
 std::vector<std::int32_t> LayerPlans::offloaded_layers(const Request& request) {
   std::vector<std::int32_t> layers;
   const std::uint32_t groups = request.session->shape.rank_groups();

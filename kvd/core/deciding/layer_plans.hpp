@@ -8,12 +8,12 @@
 
 namespace kvd::core {
 
-/// Which layers stay in HBM: when a plan is asked for, what the one that came changes, and who
-/// pauses. The solver works elsewhere; nobody waits for it. Also the `place` command: what the
-/// placement policy would do with a batch now.
+/// Decides which layers stay in HBM: when to ask for a plan, what a new plan changes, and who
+/// pauses. The solver works elsewhere; nobody waits for it. Also answers the `place` command: what
+/// the placement policy would do with a batch now.
 ///
 /// Source: OrbitFlow sec. 3.4 and 4.3 (expiry, batch change and mismatch as triggers; pause the
-///         largest, resume after an end); kvd/DESIGN.md "Blocks that come and go".
+/// largest, resume after an end); kvd/DESIGN.md "Blocks that come and go".
 ///
 /// Owner: control thread. Cost: O(requests of the session).
 class LayerPlans {
@@ -25,13 +25,14 @@ class LayerPlans {
         knowledge_(ground.knowledge),
         memory_(ground.memory) {}
 
-  /// Asks for a plan where the one in force has expired, or is for another batch.
+  /// Asks for a plan where the one in force has expired, or was made for another batch.
   void renew(Session& session);
   /// The solver has answered.
   void on_plan(const PlanReady& ready);
-  /// It keeps its blocks and does not run, until one of its session ends; its staging is free.
+  /// The request keeps its blocks and does not run until a request of its session ends. Its staging
+  /// is freed.
   void pause(Session& session, Request& request);
-  /// Its layers stream no more: nobody is paused.
+  /// The session's layers stream no more: no request stays paused.
   void forget(Session& session);
   void on_place(const Command& command, const Place& place);
   /// What the placement policy is asked about these requests.

@@ -6,8 +6,8 @@
 
 namespace kvd::core {
 
-// Where HBM cannot hold what is promised, somebody inside has to leave, and DRAM must have room for
-// a whole request besides everything else there.
+// Where HBM cannot hold what is promised, some request inside has to leave, and DRAM must have room
+// for a whole request besides everything else there.
 Bytes Reservations::Prospect::in_dram(Bytes lost, bool alone) const {
   if (promised + lost <= room_in_hbm) return Bytes(0);
   return promised + lost - room_in_hbm + (alone ? Bytes(0) : largest);
@@ -43,7 +43,7 @@ std::vector<Reservations::Prospect>& Reservations::prospects(DomainId domain) {
       if (owner.life.responsive) {
         const Tokens most = r.goal.prompt + r.goal.max_new;
         there.promise(owner.bytes_for(most, device), owner.bytes_for(most));
-      } else {  // neither grows nor leaves
+      } else {  // it neither grows nor leaves
         const std::int64_t parked = r.dram_slots() * owner.groups_on(device) / owner.groups();
         there.promised += held + owner.shape.slot_bytes() * parked;
       }
@@ -55,16 +55,16 @@ std::vector<Reservations::Prospect>& Reservations::prospects(DomainId domain) {
 Bytes Reservations::room_in_dram(DomainId domain) {
   Bytes room = store_.cache.available(domain, Tier::kDram);
   requests_.each_inside_in(domain, [&](Request& r) {
-    // What HBM has too counts there for each of those that share it, and is one slot here.
+    // A block that several requests share counts once for each of them, but is one slot here.
     const std::int64_t counted = r.table.doubled() - r.table.doubled_alone();
     room += requests_.session_of(r).shape.slot_bytes() * (r.dram_slots() - counted);
   });
   return room;
 }
 
-// DRAM is there for what all devices promise. A group's request leaves all its devices, though one
-// alone lacks room: what it has on the others goes to DRAM, too, and leaves room there that nobody
-// may need.
+// DRAM backs what all devices promise. A request of a group leaves all its devices, though only one
+// of them lacks room: what it has on the others goes to DRAM, too, and leaves room there that
+// nobody may need.
 bool Reservations::fits(Share share, Bytes in_dram, bool alone) const {
   const Bytes lost = lost_between_classes(store_.hbm.of(share.device));
   const Prospect& own = prospects_[share.device.value];
@@ -99,14 +99,14 @@ std::vector<Request*> Reservations::admissible(Share share) {
     curb(room(share, in_dram));
   }
   std::vector<Request*> out;
-  // In the order in which they are served. Were it another one here than in Admission, the two
-  // would let different requests in, so nobody.
+  // Goes in the order of service, as Admission does: with different orders the two would let in
+  // different requests, and so none.
   for (Request* r : line_.in_line(share.domain)) {
     const Session& owner = requests_.session_of(*r);
     if (!owner.on(share.device)) continue;
     if (!owner.life.responsive) continue;  // nobody waits behind the queue of a silent engine
     const Tokens tokens = r->goal.prompt + r->goal.max_new;
-    // Regions may end; until then it alone waits, and makes way for nobody.
+    // Regions may end. Until then this request alone waits, and makes way for nobody.
     if (owner.bytes_for(tokens, share.device) > own.room_in_hbm + in_dram) continue;
     const bool alone = own.largest == Bytes(0);
     count_class(owner.class_id);
@@ -125,9 +125,9 @@ std::vector<Request*> Reservations::admissible(Share share) {
   return out;
 }
 
-// Guessing needs one device, because the order of ends would otherwise have to be one for all; no
-// streaming, because layers that stream need room that no table names; and one class, because free
-// bytes in HBM may be of no use to another.
+// Guessing needs three things. It needs one device, because the order of ends would otherwise have
+// to be one for all. It needs layers that do not stream, because streaming takes room that no table
+// names. And it needs one class, because free bytes in HBM may be of no use to another.
 bool Reservations::may_guess(DomainId domain) const {
   if (store_.hbm.count() > 1 || classes_.size() > 1) return false;
   return std::none_of(requests_.sessions().begin(), requests_.sessions().end(),
@@ -151,14 +151,15 @@ Reservations::Stake Reservations::stake_of(Request& request) const {
   stake.request = &request;
   stake.arrived = request.times.arrived;
   stake.most = owner.bytes_for(announced);
-  // One that HBM cannot hold ends with its layers streamed, through slots that no table names.
+  // A request that HBM cannot hold ends with its layers streamed, through slots that no table
+  // names.
   if (stake.most > prospects_[owner.devices().first().value].room_in_hbm) {
     stake.most +=
         owner.shape.slot_bytes() * (owner.blocks_for(announced) * std::int64_t{owner.shape.ranks});
   }
   stake.rests = request.forced_out() || request.paused();
   stake.sheltered = request.order.sheltered;
-  // Prompts that come in get, chunk by chunk, what they were let in for.
+  // Prompts that come in get, chunk by chunk, the room they were let in for.
   const bool comes = request.order.claim != 0 || request.phase == Phase::kPrompt;
   const std::int64_t least = comes ? owner.blocks_for(request.room_to_run()) : 0;
   const std::int64_t blocks = std::max(least, std::int64_t{request.table.blocks()});
@@ -211,7 +212,7 @@ void Reservations::sort() {
   });
 }
 
-// One came to lack less.
+// Moves the stake at `from` up in the order, because it lacks less than before.
 void Reservations::move_up(std::size_t from) {
   const auto moved = order_.begin() + static_cast<std::ptrdiff_t>(from);
   const auto to = std::partition_point(order_.begin(), moved, [&](std::uint32_t i) {
@@ -224,9 +225,10 @@ bool Reservations::plenty(const Sum& sum, const Room& room) {
   return sum.held + sum.wants + sum.largest <= room.both;
 }
 
-// When its turn comes, the requests before it have ended and those after it keep what they have. If
-// HBM holds all that, nobody has to leave. Otherwise the one whose turn it is may be out itself:
-// then HBM must have room for it, or DRAM for any request in HBM, and those leave until HBM has it.
+// When a request's turn comes, those before it have ended and those after it keep what they have.
+// If HBM holds all that, nobody has to leave. Otherwise the request whose turn it is may be out
+// itself: then HBM must have room for it, or DRAM for any request in HBM, and those leave until HBM
+// has it.
 bool Reservations::safe(const Room& room) {
   turns_.resize(order_.size());
   Bytes held, largest;
@@ -246,8 +248,8 @@ bool Reservations::safe(const Room& room) {
   return true;
 }
 
-// What it takes, each that ends before it lacks; and it has to end itself. There is more to it, but
-// most of those that may not grow are found so, without a look at everybody.
+// Every request that ends before it lacks what it takes, and it has to end itself. More can stand
+// in its way, but these two find most of those that may not grow, without a look at every request.
 bool Reservations::may_grow(std::size_t at, const Room& room) const {
   Stake grown = stakes_[order_[at]];
   grown.held = grown.next;
@@ -283,8 +285,8 @@ void Reservations::curb(const Room& room) {
   for (const Stake& stake : stakes_) sum_.add(stake);
 }
 
-// The first one may always grow: that takes from nobody after it. Where others came back before
-// their turn, anybody who can end with what is free is as good.
+// The first may always grow: that takes nothing from the requests after it. Where others came back
+// before their turn, any request that can end with what is free is as good.
 void Reservations::curb_some(const Room& room) {
   sort();
   if (!safe(room)) {
@@ -309,7 +311,7 @@ void Reservations::curb_some(const Room& room) {
   }
 }
 
-// It passes only some of those before it in the order.
+// A request that grows passes only some of those before it in the order.
 bool Reservations::grow(std::size_t at, const Room& room) {
   Stake& stake = stakes_[order_[at]];
   order_before_ = order_;
@@ -340,7 +342,7 @@ const Request* Reservations::who_can_end(const Room& room) const {
   }
   for (const std::uint32_t i : order_) {
     const Stake& stake = stakes_[i];
-    if (stake.rests) break;  // so does everybody after it
+    if (stake.rests) break;  // so does every request after it
     const Bytes others = stays - memory_.hbm_bytes(*stake.request);
     if (others + std::max(stake.held, stake.most) <= room.hbm) return stake.request;
     const Bytes lacks = stake.lacks();

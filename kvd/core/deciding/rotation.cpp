@@ -21,7 +21,7 @@ void Rotation::decide(Session& caller) {
   if (decided.standing) bring_in_head(caller);
 }
 
-// What comes in on one of them only would hold room there and not run.
+// A request that comes in on one device only would hold room there and not run.
 void Rotation::decide_on_several(Session& caller) {
   std::vector<Decided> decided;
   std::vector<planner::RotationDecision> decisions;  // the policy's is valid until the next one
@@ -73,7 +73,7 @@ planner::RotationSnapshot Rotation::rotation_snapshot(Share share, std::vector<R
   const auto inside = std::ssize(index);
   requests_.each_inside_on(share, [&](Request& r) {
     const Session& owner = requests_.session_of(r);
-    if (!owner.life.responsive) return;  // neither a victim, nor would it take what it is given
+    if (!owner.life.responsive) return;  // it gives no victim, and would not take what it is given
     const bool running = runs_on(r);
     if (running || (r.queues() && !r.order.curbed && !over)) index.push_back(&r);
     if (!running) return;
@@ -85,7 +85,7 @@ planner::RotationSnapshot Rotation::rotation_snapshot(Share share, std::vector<R
   std::inplace_merge(index.begin(), index.begin() + inside, index.end(), by_key);
   snapshot.requests.reserve(index.size());
   for (Request* r : index) snapshot.requests.push_back(as_rotation(*r, share.device));
-  // The reserve is kept from who would come in. Nobody leaves for it.
+  // The reserve is kept from new requests. Nobody leaves for it.
   const Bytes room = supply_.of(share);
   const Bytes free = std::max(Bytes(0), room - snapshot.growth);
   snapshot.b_hbm = room - std::min(supply_.layerwise_reserve(share), free);
@@ -98,7 +98,7 @@ planner::RotationSnapshot Rotation::rotation_snapshot(Share share, std::vector<R
 
 // One request as the policy sees it.
 planner::RotationRequest Rotation::as_rotation(Request& request, DeviceId device) {
-  // One that named a longest gap may have a client that shows a token when it comes.
+  // A request that named a longest gap may have a client that shows each token as it comes.
   const double step_s = request.session->costs.decode_s;
   planner::RotationRequest entry =
       knowledge_.as_rotation(request, request.goal.slo.gap ? std::optional(step_s) : std::nullopt);
@@ -114,8 +114,8 @@ planner::RotationRequest Rotation::as_rotation(Request& request, DeviceId device
   return entry;
 }
 
-// Free memory that another domain's engines know is no supply before it is new, so nobody would be
-// admitted to it. Asked for is what those who queue may grow to, as admission counts that.
+// Free memory that another domain's engines know is no supply before it is zeroed, so nobody would
+// be admitted to it. This asks for what queued requests may grow to, as admission counts it.
 void Rotation::renew_for_queue(Share share) {
   Bytes wanted;
   requests_.each_request_in(share.domain, [&](const Request& r) {
@@ -141,9 +141,9 @@ bool Rotation::stands_still(Share share) {
   return queues && !moves;
 }
 
-// With nobody inside there is nobody to spare room for, whatever a policy would keep free. One that
-// is paused is inside and has its promise: with nobody else there its plan lets it go on. While
-// some are curbed they end first.
+// With nobody inside there is nobody to spare room for, whatever a policy would keep free. A paused
+// request is inside and has its promise: with nobody else there its plan lets it go on. While some
+// are curbed they end first.
 void Rotation::bring_in_head(Session& caller) {
   const DomainId domain = caller.info.domain;
   Request* head = nullptr;
@@ -192,7 +192,7 @@ void Rotation::prefill_layerwise(Session& caller, const Decided& decided) {
   }
 }
 
-// `everywhere`: of an engine with several devices, those that may come in on each.
+// `everywhere`: for an engine with several devices, the requests that may come in on each of them.
 void Rotation::carry_out(Session& caller, const Decided& decided, const Chosen* everywhere) {
   const planner::RotationDecision& decision = *decided.decision;
   const std::vector<Request*>& index = decided.index;
@@ -219,7 +219,7 @@ void Rotation::carry_out(Session& caller, const Decided& decided, const Chosen* 
     if (wanted <= Bytes(0)) break;
     Request& r = *index[victim];
     wanted -= memory_.hbm_bytes(r, device);
-    // What is in DRAM already need not move.
+    // Blocks that are in DRAM already need not move.
     const Session& owner = requests_.session_of(r);
     const std::int64_t slots = r.hbm_slots() - r.table.doubled();
     budget_.take(device,

@@ -13,9 +13,9 @@
 
 namespace kvd::core {
 
-/// Decides who runs: asks the rotation policy about a domain's share of a device whenever an engine
-/// there steps, and turns the answer into claims on memory for that engine, and into victims
-/// wherever they are. What needs several devices comes in where it is chosen on each.
+/// Decides who runs. It asks the rotation policy about a domain's share of a device whenever an
+/// engine there steps, and turns the answer into claims on memory for that engine, and into victims
+/// wherever they are. A request that needs several devices comes in where each of them chose it.
 ///
 /// Source: SuperInfer Algorithm 1; kvd/DESIGN.md "A step".
 ///
@@ -46,9 +46,9 @@ class Rotation {
   /// What is decided on one device.
   struct Decided {
     Share share;
-    std::vector<Request*> index;  ///< behind each entry of the snapshot
+    std::vector<Request*> index;  ///< the request behind each entry of the snapshot
     const planner::RotationDecision* decision = nullptr;
-    bool standing = false;  ///< somebody queues, and nobody has HBM or is about to get it
+    bool standing = false;  ///< some request queues, and none has HBM or is about to get it
   };
   [[nodiscard]] Decided ask(Share share);
   void decide_on_several(Session& caller);

@@ -14,7 +14,7 @@ void Silence::check(Session& session) {
                       human_time(context_.now - *session.life.silent_since) + " of silence");
     session.life.silent_since.reset();
   }
-  // Silence counts only while the engine owes something: its heartbeat (level 1), or a step, for
+  // Silence counts only while the engine owes something: its heartbeat (level 1), or a step for
   // work it was given or for requests it queued (level 3).
   bool owes = !session.class_id || session.iterations.stepping;
   TimePoint since = session.class_id ? session.life.last_step : session.life.last_beat;
@@ -26,7 +26,7 @@ void Silence::check(Session& session) {
     owes |= r.queues() || r.order.claim != 0 || r.holds_hbm();
     queued = std::min(queued, r.times.arrived);
   });
-  // One that has not stepped for want of requests is not late with its first ones.
+  // An engine that has not stepped because it had no requests is not late with its first ones.
   if (session.class_id && !session.iterations.stepping && owes) since = std::max(since, queued);
   if (!session.life.responsive || session.life.dying || !owes ||
       context_.now - since < context_.config.step_timeout)
@@ -62,7 +62,7 @@ void Silence::evict(Session& session) {
   }
 }
 
-// A rank may hang in a call to one that is gone: it will never step, nor say goodbye.
+// A rank may hang in a call to a rank that is gone: it will never step nor say goodbye.
 void Silence::evict_rest(Session& group) {
   if (!group.ranks || context_.now - group.life.dying_since < context_.config.evict_after) return;
   group.life.dying_since = context_.now;
@@ -78,8 +78,8 @@ Bytes Silence::held_hbm(const Session& session) const {
   return sum;
 }
 
-// The least memory of the device that somebody of the session waits for in vain; none: nobody
-// does.
+// The least memory of the device that some request or region of the session waits for in vain;
+// none: nothing waits.
 std::optional<Bytes> Silence::unmet_need(const Session& session, DeviceId device) {
   if (!session.life.responsive || session.life.dying) return std::nullopt;
   std::optional<Bytes> least;
@@ -101,8 +101,8 @@ std::optional<Bytes> Silence::unmet_need(const Session& session, DeviceId device
   return least;
 }
 
-// Inside a domain all memory is everybody's. Another domain gets only what is lent, and no more
-// than its own maximum.
+// Inside a domain all memory is shared. Another domain gets only what is lent, and no more than its
+// own maximum.
 bool Silence::would_help(DomainId holder, Share waiting, Bytes need) const {
   if (holder == waiting.domain) return true;
   const auto quota = context_.config.hbm_quotas.find(holder);

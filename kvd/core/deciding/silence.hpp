@@ -8,9 +8,9 @@
 
 namespace kvd::core {
 
-/// Engines that should have spoken and did not: their blocks leave the supply, and one that holds
-/// HBM is to end when others have waited for it longer than config.evict_after. So are the ranks
-/// that are left of a group, as long after its end. The shell ends the processes.
+/// Engines that should have spoken and did not. Their blocks leave the supply, and an engine that
+/// holds HBM is ended when others have waited for it longer than config.evict_after. The ranks that
+/// are left of a group are ended as long after the group's end. The shell ends the processes.
 ///
 /// Source: kvd/DESIGN.md "A death".
 ///
@@ -25,14 +25,14 @@ class Silence {
         needs_(needs),
         regions_(regions) {}
 
-  /// Whether it has been silent for longer than config.step_timeout while it owed something.
+  /// Checks whether it has been silent for longer than config.step_timeout while it owed something.
   void check(Session& session);
-  /// Ends one that others have waited for too long, and what is left of a group that has ended.
+  /// Ends an engine that others have waited for too long, and the rest of a group that has ended.
   void evict(Session& session);
-  /// In requests and regions.
+  /// HBM that it holds in requests and regions.
   [[nodiscard]] Bytes held_hbm(const Session& session) const;
-  /// Whether memory of the holder's domain, given back, could go to the other, who waits for it
-  /// on the device.
+  /// Whether memory of the holder's domain, once given back, could go to the other domain, which
+  /// waits for it on the device.
   [[nodiscard]] bool would_help(DomainId holder, Share waiting, Bytes need) const;
 
  private:

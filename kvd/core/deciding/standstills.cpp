@@ -12,7 +12,7 @@ namespace kvd::core {
 
 namespace {
 
-// One that runs and is not starved waits for its engine's step alone.
+// A request that runs and is not starved waits for its engine's step alone.
 bool wants_memory(const Request& request) {
   if (request.forced_out() || request.verdict == Verdict::kHopeless) return false;
   return request.queues() || request.order.claim != 0 || request.paused() ||
@@ -52,7 +52,7 @@ void Standstills::watch(Share share) {
   if (ends) give_up_latest(share);
 }
 
-// Whoever gets on on one of them may let those of the share go on.
+// A request that gets on on one of them may let those of the share go on.
 std::vector<DeviceId> Standstills::standing(Share share) {
   std::vector<DeviceId> devices{share.device};
   for (std::size_t i = 0; i < devices.size(); ++i) {
@@ -63,8 +63,8 @@ std::vector<DeviceId> Standstills::standing(Share share) {
   return somebody_wants(share) ? devices : std::vector<DeviceId>();
 }
 
-// A group comes in on all its devices at once. One that this device has room for waits for its turn
-// on the others, and whoever is behind it here waits with it.
+// A group comes in on all its devices at once. A request that this device has room for waits for
+// its turn on the others, and requests behind it here wait with it.
 void Standstills::add_awaited(Share share, std::vector<DeviceId>& devices) {
   const auto waits_elsewhere = [&](const Request* r) {
     if (!wants_memory(*r)) return false;
@@ -82,7 +82,7 @@ void Standstills::add_awaited(Share share, std::vector<DeviceId>& devices) {
   }
 }
 
-// It changes when somebody gets on there.
+// The number changes when a request gets on there.
 std::uint64_t Standstills::progress_on(DomainId domain,
                                        const std::vector<DeviceId>& devices) const {
   std::uint64_t latest = 0;
@@ -92,7 +92,7 @@ std::uint64_t Standstills::progress_on(DomainId domain,
   return latest;
 }
 
-// Somebody runs there, or something is under way that may let others run.
+// Some request runs there, or something is under way that may let others run.
 bool Standstills::moves(Share share) {
   // Requests make way for a region, which has a deadline.
   if (supply_.retires(share) && !supply_.shrinks(share)) return true;
@@ -101,7 +101,7 @@ bool Standstills::moves(Share share) {
     if (session.life.dying || !session.life.responsive) continue;
     if (session.iterations.stepping || session.plan.asked) return true;
   }
-  // A silent engine of another domain, which is evicted for those that wait (silence.hpp).
+  // A silent engine of another domain is evicted for those that wait (silence.hpp).
   const auto is_ended = [&](const auto& entry) {
     const Session& session = entry.second;
     return session.life.awaited_since && session.on(share.device) &&
@@ -160,7 +160,7 @@ std::string Standstills::name_of(DomainId domain) const {
   return std::to_string(domain.value);
 }
 
-// The three that hold the most of it.
+// Names the three that hold the most of it.
 std::string Standstills::holders(DeviceId device) {
   std::vector<std::pair<Bytes, const Session*>> all;
   for (const auto& [id, session] : requests_.sessions()) {
@@ -179,7 +179,7 @@ std::string Standstills::holders(DeviceId device) {
   return text.empty() ? "no engine" : text;
 }
 
-// The end of one that holds memory helps the others.
+// Prefers a request that holds memory: its end helps the others.
 void Standstills::give_up_latest(Share share) {
   const auto rank = [](const Request& r) {
     return std::tuple(r.hbm_slots() + r.dram_slots() > 0, r.times.arrived, r.key);
@@ -192,7 +192,7 @@ void Standstills::give_up_latest(Share share) {
   });
   if (!latest) return;
   latest->verdict = Verdict::kHopeless;
-  // The next one after as long again, wherever the end of this one may help.
+  // The next one ends after as long again, wherever the end of this one may help.
   for (auto& [at, standstill] : still_) {
     const bool helps = at.domain == share.domain && requests_.session_of(*latest).on(at.device);
     if (helps) standstill.since = context_.now;

@@ -12,21 +12,22 @@
 
 namespace kvd::core {
 
-/// Somebody of a domain wants memory of a device, nobody runs there, nor where a group waits for
-/// its turn, and nothing is under way.
+/// Requests of a domain want memory of a device, none runs there or where a group waits for its
+/// turn, and nothing is under way.
 struct Standstill {
-  std::uint64_t progress = 0;  ///< Domain::progress then, the latest of the devices
+  std::uint64_t progress = 0;  ///< the latest Domain::progress of the devices when it began
   TimePoint since{0};
   bool told = false;
 };
 
-/// What nobody should see: requests that want memory, nobody who runs, and nothing under way that
-/// could change it. Policies let somebody in where there is room, so the room is held by what does
-/// not move: a region, another domain's loan, requests of which none can grow or leave. It is told
-/// once, and after `standstill_after` the latest request ends, those that hold memory first.
+/// What nobody should see: requests that want memory, none that runs, and nothing under way that
+/// could change it. Policies let requests in where there is room, so the room is held by something
+/// that does not move: a region, another domain's loan, or requests of which none can grow or
+/// leave. A standstill is logged once, and after `standstill_after` the latest request ends; those
+/// that hold memory end first.
 ///
-/// A group comes in on all its devices at once: one that has room for it does not stand still
-/// before the others do.
+/// A group comes in on all its devices at once, so a device that has room for it does not stand
+/// still before the others do.
 ///
 /// Owner: control thread. Cost: O(requests of a share in which nobody runs), else O(sessions).
 class Standstills {
@@ -42,12 +43,13 @@ class Standstills {
 
   /// At every tick.
   void watch();
-  /// At its engine's step, so that reports of it have been taken and the reply tells of its end.
+  /// Called at its engine's step, once the reports of it have been taken, so that the reply tells
+  /// of its end.
   void end_given_up(Session& session);
 
  private:
   void watch(Share share);
-  /// The devices that those of the share wait for: its own, and others that groups need, too.
+  /// The devices that requests of the share wait for: its own, and others that groups need, too.
   /// Empty where anything moves there, or nobody waits.
   [[nodiscard]] std::vector<DeviceId> standing(Share share);
   void add_awaited(Share share, std::vector<DeviceId>& devices);
