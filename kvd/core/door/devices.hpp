@@ -10,16 +10,16 @@
 
 namespace kvd::core {
 
-/// What a domain has of one device: HBM is decided about within it, and nobody of one waits for
-/// room in another, unless it needs both.
+/// What a domain has of one device. HBM is decided about within a share: no request of one share
+/// waits for room in another, unless it needs both.
 struct Share {
   DomainId domain;
   DeviceId device;
   friend constexpr auto operator<=>(const Share&, const Share&) = default;
 };
 
-/// The devices of an engine: one, or of a tensor-parallel group one for each rank. Several ranks
-/// may be on the same.
+/// The devices of an engine: one, or for a tensor-parallel group one for each rank. Several ranks
+/// may be on the same device.
 class Devices {
  public:
   /// All ranks on the first device.
@@ -32,7 +32,7 @@ class Devices {
     distinct_.erase(std::unique(distinct_.begin(), distinct_.end()), distinct_.end());
   }
 
-  /// Each once, ascending.
+  /// Each device once, ascending.
   [[nodiscard]] const std::vector<DeviceId>& all() const { return distinct_; }
   [[nodiscard]] DeviceId first() const { return distinct_.front(); }
   [[nodiscard]] bool several() const { return distinct_.size() > 1; }
@@ -43,12 +43,12 @@ class Devices {
     return std::any_of(distinct_.begin(), distinct_.end(),
                        [&](DeviceId device) { return others.has(device); });
   }
-  /// Ranks that were named one by one; 0: all are on the first device.
+  /// How many ranks were named one by one; 0: all are on the first device.
   [[nodiscard]] std::size_t named() const { return by_rank_.size(); }
   [[nodiscard]] DeviceId of_rank(std::uint32_t rank) const {
     return several() ? by_rank_.at(rank) : first();
   }
-  /// How many of so many ranks are on the device.
+  /// How many of the `ranks` ranks are on the device.
   [[nodiscard]] std::uint32_t ranks_on(DeviceId device, std::uint32_t ranks) const {
     if (!several()) return device == first() ? ranks : 0;
     return static_cast<std::uint32_t>(std::count(by_rank_.begin(), by_rank_.end(), device));
@@ -59,8 +59,8 @@ class Devices {
   std::vector<DeviceId> distinct_{DeviceId(0)};
 };
 
-/// A number for the devices of an engine's ranks, in their order. A cached row has its slots there,
-/// and is found by engines on the same.
+/// A number for the devices of an engine's ranks, in their order. A cached row has its slots on
+/// these devices, and engines on the same devices find it.
 [[nodiscard]] inline std::uint64_t number_of(const Devices& devices) {
   if (!devices.several()) return devices.first().value;
   std::uint64_t number = 0xcbf29ce484222325;

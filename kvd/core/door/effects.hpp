@@ -17,19 +17,20 @@
 /// What the Controller wants its shell to do.
 namespace kvd::core {
 
-/// The shape that fixes a class's slot size, with all defaults filled in.
+/// The shape that fixes the slot size of a class, with all defaults filled in.
 struct ModelClass {
   std::uint32_t layers = 0;
   std::uint32_t layers_per_block = 1;
   std::uint32_t block_tokens = 16;
   Bytes bytes_per_token_per_layer;  ///< of one rank
-  std::uint32_t ranks = 1;  ///< of a tensor-parallel group; each holds all layers of its heads
+  /// Ranks of a tensor-parallel group; each holds all layers of its heads.
+  std::uint32_t ranks = 1;
 
-  /// Layer groups of one rank.
+  /// The layer groups of one rank.
   [[nodiscard]] std::uint32_t rank_groups() const {
     return (layers + layers_per_block - 1) / layers_per_block;
   }
-  /// Counts the groups of all ranks: those of rank r are r * rank_groups() and the following.
+  /// The layer groups of all ranks. Rank r has the groups from r * rank_groups() on.
   [[nodiscard]] std::uint32_t groups() const { return ranks * rank_groups(); }
   [[nodiscard]] Bytes slot_bytes() const {
     return bytes_per_token_per_layer * std::int64_t{layers_per_block} * block_tokens;
@@ -47,8 +48,8 @@ struct RunEntry {
   Ticket ticket;
   bool prefill = false;
   bool swapped_in = false;
-  /// Some of its blocks are staged while the iteration runs: before it touches layer group l, the
-  /// engine waits for the layers' fence to reach layer_mark(iteration, l + 1).
+  /// Some of its blocks are staged while the iteration runs. Before the engine touches layer group
+  /// l it waits until the layers' fence has reached layer_mark(iteration, l + 1).
   bool streamed = false;
   std::uint32_t distance = 0;  ///< k of the plan in force: groups k, 2k, … stream; 0: none
   std::uint32_t row = 0;
@@ -64,7 +65,7 @@ enum class Hold : std::uint8_t {  // the numbers of wire::HoldReason
   kComplete = 7,
   kPaused = 8,
   kOutOfMemory = 9,  ///< the request is no more
-  kDrained = 10,     ///< likewise
+  kDrained = 10,     ///< the request is no more
 };
 struct HoldEntry {
   RequestId request;
@@ -82,7 +83,7 @@ struct RegionReply {
   std::uint32_t slabs = 0;
 };
 struct BlocksReply {
-  std::uint32_t blocks = 0;  ///< new ones per layer group; the next step's table shows them
+  std::uint32_t blocks = 0;  ///< new blocks per layer group; the next step's table shows them
 };
 struct PlaceReply {
   struct Entry {
@@ -97,13 +98,13 @@ struct StatsReply {
   Bytes region, hbm, dram;
   std::uint64_t waiting = 0, running = 0, rotary = 0, rotations_out = 0, rotations_in = 0;
 };
-/// For an engine that picks its blocks itself: what its next step shall do.
+/// Tells an engine that picks its blocks itself what its next step shall do.
 struct ScheduleReply {
-  std::vector<RequestId> preempt;             ///< in this order
-  std::vector<RequestId> admit;               ///< likewise; the others that do not run stay out
-  std::uint32_t prefill_tokens = UINT32_MAX;  ///< prompt tokens, at most
+  std::vector<RequestId> preempt;  ///< in this order
+  std::vector<RequestId> admit;    ///< in this order; other requests that do not run stay out
+  std::uint32_t prefill_tokens = UINT32_MAX;  ///< the most prompt tokens
 };
-/// To a command about a cache or a space: its number, how many blocks, or how many bytes.
+/// Answers a command about a cache or a space with its number, a count of blocks, or bytes.
 struct ValueReply {
   std::uint64_t value = 0;
 };
@@ -123,9 +124,9 @@ struct TableRow {
   Tokens tokens;
   std::uint32_t blocks = 0;
   std::uint32_t groups = 0;
-  store::SharedList<SlotId> slots;  ///< shared by all tables in which they are the same
+  store::SharedList<SlotId> slots;  ///< shared by all tables in which the slots are the same
 };
-/// Publish before the reply that names the version.
+/// Has to be published before the reply that names the version.
 struct PublishTable {
   EngineId engine;
   PlanVersion version;
@@ -133,7 +134,7 @@ struct PublishTable {
   bool idle = false;  ///< the engine runs nothing, so it reads no older version
 };
 
-// What it wants done with memory: kvd/store says what each means.
+// What the Controller wants done with memory: kvd/store says what each means.
 using store::AskUnmap;
 using store::BlockLayout;
 using store::CopyRanges;
@@ -147,7 +148,7 @@ using store::SendSlab;
 using store::StreamLayers;
 /// A class of blocks on disk; 0: none.
 using DiskId = Id<struct DiskIdTag, std::uint32_t>;
-/// What all blocks of it have in common.
+/// What all blocks of such a class have in common.
 struct DiskShape {
   Fingerprint fingerprint;  ///< as the engine says
   std::uint32_t layers = 0;
@@ -158,86 +159,88 @@ struct DiskShape {
   Bytes slot_bytes;
   friend auto operator<=>(const DiskShape&, const DiskShape&) = default;
 };
-/// Have files ready for the class; reported back as DiskOpened, and what they hold as DiskFound.
+/// Makes files ready for the class; reported back as DiskOpened, and what they hold as DiskFound.
 struct OpenDisk {
   DiskId disk;
   DiskShape shape;
-  bool make = false;  ///< where there are none; else those that are there
-  std::string model;  ///< as whoever looks at the files is to know it
+  bool make = false;  ///< makes files where there are none; else opens only those that exist
+  std::string model;  ///< the model's name, for people who look at the files
 };
-/// Have files of so many bytes; reported back as DiskResized. Nobody uses slots beyond.
+/// Resizes the files to so many bytes; reported back as DiskResized. Nobody uses slots beyond them.
 struct ResizeDisk {
   DiskId disk;
   Bytes bytes;
 };
-/// Write down what is there and let the files be; reported back as DiskClosed. Nothing of it is
-/// read or written.
+/// Writes down what is there and lets the files be; reported back as DiskClosed. Nothing of it is
+/// being read or written.
 struct CloseDisk {
   DiskId disk;
 };
-/// A block of all layer groups in DRAM, and its slot in the files. Domain and name are those that
-/// go outside of this node.
+/// A block of all layer groups in DRAM, and its slot in the files. The domain and the name are
+/// those that are used outside this node.
 struct DiskBlock {
   DiskId disk;
   std::uint32_t slot = 0;
   Digest domain, name;
   Bytes slot_bytes;
   std::vector<SlotId> dram;  ///< by layer group
-  Nanoseconds patience{0};   ///< until the answer, at the latest
+  Nanoseconds patience{0};   ///< the longest wait for the answer
 };
-/// Write it; reported back as DiskFinished with the ticket.
+/// Writes the block; reported back as DiskFinished with the ticket.
 struct WriteDisk {
   Ticket ticket;
   DiskBlock block;
 };
-/// Read it into the DRAM slots, which nothing else uses, and compare it with what it must be;
-/// reported back as DiskFinished with the ticket.
+/// Reads the block into the DRAM slots, which nothing else uses, and compares it with what it must
+/// be; reported back as DiskFinished with the ticket.
 struct ReadDisk {
   Ticket ticket;
   DiskBlock block;
-  std::uint64_t generation = 0;  ///< of the write that it comes from
+  std::uint64_t generation = 0;  ///< generation of the write that it comes from
 };
-/// A row as the next daemon is to find it; its class by shape.
+/// A row as the next daemon is to find it; its class is given by shape.
 struct KeptBlocks {
   ModelClass shape;
   store::KeptRow row;
 };
-/// Write down what the slots hold, for the next daemon; reported back as RowsKept. The slots keep
-/// their bytes so long.
+/// Writes down what the slots hold, for the next daemon; reported back as RowsKept. The slots keep
+/// their bytes until then.
 struct KeepRows {
   Ticket ticket;
   std::vector<KeptBlocks> rows;
 };
-/// The slots are about to hold something else: what was written down of them is wrong from now on.
+/// The slots are about to hold something else: what was written down about them is wrong from now
+/// on.
 struct ForgetKept {
   store::SlotsByTier slots;
 };
-/// Decide which layers stay; comes back as PlanReady with the same number and `query`. An engine
+/// Decides which layers stay; comes back as PlanReady with the same number and `query`. An engine
 /// has at most one of each kind open.
 struct SolvePlacement {
   EngineId engine;
   std::uint64_t number = 0;
-  bool query = false;  ///< for a `place` command: the answer changes nothing
+  bool query = false;  ///< it answers a `place` command and changes nothing
   std::string policy;
   planner::PlacementSnapshot snapshot;
   planner::PlacementConfig config;
 };
-/// Tell the engine in its page how far a copy of one of its caches is.
+/// Tells the engine in its page how far a copy of one of its caches is.
 struct SetTicket {
   EngineId engine;
   std::uint64_t number = 0;  ///< chosen by the engine
   enum class State : std::uint8_t { kPending, kDone, kFailed } state = State::kPending;
 };
-/// How a CopySlots, CopyRanges, MoveSlots, StreamLayers or Scrub ended; an event the shell feeds
-/// back.
+/// How a CopySlots, CopyRanges, MoveSlots, StreamLayers or Scrub ended; an event that the shell
+/// feeds back.
 struct CopyFinished {
   Ticket ticket;
   bool ok = true;
   Bytes bytes;
   Nanoseconds busy{0};
-  bool dropped = false;  ///< not ok, but by order (DropCopy): nothing is wrong
+  bool dropped = false;  ///< it ended by order (DropCopy): not ok, but nothing is wrong
 };
-/// End the engine's process, every rank of it: it is silent, and others wait for what it holds.
+/// Ends the engine's process, with every rank of it: it is silent, and others wait for what it
+/// holds.
 struct Evict {
   EngineId engine;
 };

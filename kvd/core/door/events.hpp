@@ -17,13 +17,13 @@
 #include "kvd/store/memory/key.hpp"
 #include "kvd/store/memory/shared_list.hpp"
 
-/// What the shell feeds into the Controller. Of a tensor-parallel group it feeds what holds for all
-/// of it: a slab is mapped once every rank has mapped it, the engine is dying with its first rank
-/// and dead with its last. Effects for its engine are meant for every rank.
+/// What the shell feeds into the Controller. For a tensor-parallel group it feeds what holds for
+/// all ranks: a slab is mapped once every rank has mapped it; the engine is dying with its first
+/// rank and dead with its last. Effects for the group's engine are meant for every rank.
 namespace kvd::core {
 
-/// A checked peer asks to join. No event: Controller::attach() takes it and returns an AttachGrant
-/// or the reason why not. A tensor-parallel group attaches once, as one engine: see
+/// A checked peer asks to join. This is no event: Controller::attach() takes it and returns an
+/// AttachGrant or the reason why not. A tensor-parallel group attaches once, as one engine: see
 /// ModelClass::ranks.
 struct Attach {
   std::string name;
@@ -33,44 +33,46 @@ struct Attach {
   std::int32_t pid = 0;
   std::uint32_t uid = 0;
   std::optional<ModelClass> model_class;  ///< none: level 1
-  bool streams_layers = false;  ///< its engine waits for layers; if not, none of its streams
-  bool skips_ahead = false;     ///< its engine goes on behind tokens that it did not compute
+  /// Its engine waits for layers; if not, none of its layers stream.
+  bool streams_layers = false;
+  bool skips_ahead = false;  ///< its engine goes on behind tokens that it did not compute
   Bytes orphaned;
-  Bytes kept;       ///< by the shell for the session
-  Devices devices;  ///< where it has its HBM
+  Bytes kept;       ///< bytes that the shell keeps for the session
+  Devices devices;  ///< devices of its HBM
 };
 
-/// What a peer gets that was admitted.
+/// What an admitted peer gets.
 struct AttachGrant {
-  EngineId engine;        ///< of rank 0; those of a group's other ranks follow, and stand for it
+  EngineId engine;        ///< id of rank 0; those of a group's other ranks follow, and stand for it
   Generation generation;  ///< likewise
   ClassId class_id;
   ModelClass model_class;
   std::uint32_t max_rows = 0;
 };
 
-/// All ranks of a group have attached: their devices, in place of what the first one said. Before
-/// it nothing is asked of the group.
+/// All ranks of a group have attached: these devices replace what the first rank said. Before this
+/// event nothing is asked of the group.
 struct RanksPlaced {
   EngineId engine;
-  Devices devices;              ///< one for each rank, each of which is there
+  Devices devices;              ///< one for each rank; each of them exists
   bool streams_layers = false;  ///< all of them wait for layers
 };
-/// Said goodbye in order: it maps and writes nothing any more.
+/// An engine said goodbye in order: it maps and writes nothing any more.
 struct Detach {
   EngineId engine;
 };
-/// The keeper word says it died; its pidfd has not confirmed it. Stop scheduling, quarantine.
+/// The keeper word says that the engine died, but its pidfd has not confirmed it. Stop scheduling
+/// it and quarantine its memory.
 struct Dying {
   EngineId engine;
-  bool parting = false;  ///< a rank of it said goodbye, in order; the others still map its memory
+  bool parting = false;  ///< a rank of it said goodbye in order; the others still map its memory
 };
-/// The process is gone: nothing of it can write any more. Reclaim.
+/// The process is gone: nothing of it can write any more. Reclaim its memory.
 struct Dead {
   EngineId engine;
 };
 
-/// How long an answer will be, as somebody foresees who knows more than the answers that ended.
+/// The length of an answer, as foreseen by a source that knows more than the answers that ended.
 struct PredictedLength {
   Tokens low, high;
 };
@@ -80,13 +82,14 @@ struct Submit {
   Tokens max_new_tokens;
   Nanoseconds ttft_slo{0};  ///< 0: the class's
   Nanoseconds tbt_slo{0};
-  std::optional<PredictedLength> predicted = {};  ///< none: learned from answers that ended
+  /// None: the length is learned from answers that ended.
+  std::optional<PredictedLength> predicted = {};
 };
-/// What full blocks of requests hold. Requests that have ended are passed over.
+/// What full blocks of requests hold. Requests that have ended are skipped.
 struct NameBlocks {
   struct Block {
     RequestId request;
-    std::uint32_t number = 0;  ///< from 0, of each layer group
+    std::uint32_t number = 0;  ///< counts from 0, in each layer group
     Digest digest;
   };
   Fingerprint fingerprint;
@@ -103,8 +106,9 @@ struct Step {
   PlanVersion table_version;
   std::vector<StepReport> reports;
 };
-/// Answered once enough slabs are free: requests of the domain make way. At its deadline:
-/// DeadlineExceeded. OutOfMemory or QuotaExceeded at once where waiting cannot help.
+/// A region, granted once enough slabs are free: requests of the domain make way. At its deadline
+/// the answer is DeadlineExceeded. It is OutOfMemory or QuotaExceeded at once where waiting cannot
+/// help.
 struct AllocateRegion {
   Bytes bytes;
 };
@@ -113,7 +117,7 @@ struct AllocateBlocks {
   Tokens tokens;
 };
 struct Place {
-  std::vector<RequestId> requests;  ///< empty: all running ones of the session
+  std::vector<RequestId> requests;  ///< empty: all running requests of the session
 };
 struct Rotate {
   RequestId request;
@@ -128,7 +132,7 @@ struct Abort {
 struct ReleaseRegion {
   RegionId region;
 };
-/// How long users of requests may be without a token at most, after the first.
+/// The longest that users of these requests may be without a token, after the first one.
 struct SetGaps {
   struct Gap {
     RequestId request;
@@ -136,8 +140,8 @@ struct SetGaps {
   };
   std::vector<Gap> gaps;
 };
-/// Addresses of an engine behind which regions come and go. Numbered as regions are, so that a
-/// cache names either.
+/// Addresses of an engine behind which regions come and go. Spaces are numbered as regions are, so
+/// that a cache can name either.
 struct OpenSpace {
   std::uint32_t slabs = 0;
 };
@@ -150,29 +154,29 @@ struct PlaceRegion {
   RegionId region;
   std::vector<std::uint32_t> positions;
 };
-/// What requests of a space with one goal need, that have begun or not.
+/// What requests of a space need that have one goal and have all begun, or all not.
 struct Need {
-  Bytes bytes;                  ///< of what all would use
+  Bytes bytes;                  ///< what all of them would use
   Bytes least;                  ///< what the oldest needs to run, with what is kept
   Nanoseconds age{0};           ///< of the oldest
-  Nanoseconds ttft{0};          ///< 0: that of the class
+  Nanoseconds ttft{0};          ///< 0: the goal of the class
   std::uint32_t slo_class = 0;  ///< slo_class_number(); 0: the domain's
   bool begun = false;           ///< they have their first tokens
 };
-/// What the space's requests need. Answered with what it may have: ValueReply, in bytes.
+/// What the requests of a space need. The answer is what it may have: ValueReply, in bytes.
 struct Demand {
   Bytes kept;                 ///< never handed back
   Bytes least;                ///< what its oldest request needs to run, with `kept`
   Bytes wanted;               ///< what all would use, with `kept`
-  Bytes grain;                ///< beyond `kept` it comes and goes by multiples of this
-  Nanoseconds age{0};         ///< of its oldest request; 0: there is none
+  Bytes grain;                ///< beyond `kept` the memory comes and goes by multiples of this
+  Nanoseconds age{0};         ///< age of its oldest request; 0: it has none
   std::vector<Need> needs{};  ///< by goal; empty: an older client does not tell
 };
 struct ShareSpace {
   RegionId space;
   Demand demand;
 };
-/// Bytes of regions of an earlier daemon that the engine maps no longer.
+/// Bytes of an earlier daemon's regions that the engine no longer maps.
 struct ReleaseOrphaned {
   Bytes bytes;
 };
@@ -180,50 +184,53 @@ struct ReleaseOrphaned {
 using CacheId = Id<struct CacheIdTag, std::uint64_t>;
 using store::BlockPiece;
 struct OpenCache {
-  Fingerprint fingerprint;  ///< blocks of equal ones are each other's
-  RegionId region;          ///< none: to look up and drop alone
-  std::int64_t blocks = 0;  ///< of the region
-  Bytes block_bytes;        ///< of all pieces
+  Fingerprint fingerprint;  ///< blocks under equal fingerprints can replace each other
+  RegionId region;          ///< none: the cache is only for lookups and drops
+  std::int64_t blocks = 0;  ///< blocks of the region
+  Bytes block_bytes;        ///< bytes of all pieces of a block
   std::uint32_t block_tokens = 0;
   std::vector<BlockPiece> pieces;
 };
 struct CloseCache {
   CacheId cache;
 };
-/// What people are told that its blocks are of.
+/// The name of the model whose blocks these are, for people.
 struct DescribeCache {
   CacheId cache;
   std::string model;
 };
-/// What an engine that places by itself wants done with blocks. See EngineCaches.
+/// What an engine that places its own blocks wants done with blocks. See EngineCaches.
 struct CacheBlocks {
   enum class Op : std::uint8_t { kLookup, kStore, kLoad, kDrop };
   CacheId cache;
   Op op = Op::kLookup;
-  bool park = false;         ///< of a store: until they are dropped, or the session ends
-  std::uint64_t ticket = 0;  ///< of store and load, chosen by the engine
+  bool park = false;  ///< for a store: the blocks stay until they are dropped or the session ends
+  std::uint64_t ticket = 0;  ///< for store and load; chosen by the engine
   std::vector<Digest> digests;
-  std::vector<std::uint32_t> blocks;  ///< of store and load: where in the region, as many
+  /// For store and load: where in the region; as many as digests.
+  std::vector<std::uint32_t> blocks;
 };
 struct Stats {};
 struct Ping {};
-/// What an engine that picks its blocks itself has before its next step. Answered by ScheduleReply.
+/// The state of an engine that picks its own blocks, before its next step. The answer is a
+/// ScheduleReply.
 struct Schedule {
   enum class State : std::uint8_t { kWaiting, kParked, kRunning };
   struct Request {
     RequestId request;
     State state = State::kWaiting;
     Tokens prompt;
-    Tokens computed;  ///< whose KV it has; of a parked one, that are kept
+    Tokens computed;  ///< tokens whose KV it has; for a parked request those that are kept
     Tokens generated;
     Tokens max_new;
-    std::int64_t blocks = 0;            ///< come free when it leaves
-    std::int64_t blocks_to_return = 0;  ///< needed to come in; 0: by its tokens
-    bool stays = false;                 ///< it runs, and leaving would cost all that it computed
-    std::uint32_t slo_class = 0;        ///< slo_class_number(); 0: the domain's
+    std::int64_t blocks = 0;  ///< blocks that come free when it leaves
+    /// Blocks that it needs to come in; 0: the number follows from its tokens.
+    std::int64_t blocks_to_return = 0;
+    bool stays = false;           ///< it runs, and leaving would cost all that it computed
+    std::uint32_t slo_class = 0;  ///< slo_class_number(); 0: the domain's
     TimePoint arrived{0};
     std::optional<TimePoint> first_token, last_token;
-    Nanoseconds ttft{0};  ///< 0: the class's
+    Nanoseconds ttft{0};  ///< 0: the goal of the class
     Nanoseconds tbt{0};
   };
   std::int64_t free_blocks = 0;
@@ -248,7 +255,7 @@ struct Command {
                CacheBlocks, Stats, Ping, Schedule, OpenSpace, CloseSpace, PlaceRegion, ShareSpace,
                SetGaps>
       body;
-  std::uint32_t rank = 0;  ///< of a tensor-parallel group: who says it
+  std::uint32_t rank = 0;  ///< the rank of a tensor-parallel group that sent it
 };
 
 struct SlabMapped {
@@ -259,19 +266,19 @@ struct SlabUnmapped {
   EngineId engine;
   SlabIndex slab;
 };
-/// The shell could not send a slab, and gave up: a region it belonged to ends, and so does its
-/// grant.
+/// The shell could not send a slab, and gave up: a region that the slab belonged to ends, and so
+/// does its grant.
 struct SlabUnsent {
   EngineId engine;
   SlabIndex slab;
-  RegionId region;  ///< none: it was for blocks
+  RegionId region;  ///< none: the slab was for blocks
 };
 /// RenewSlab was carried out, or a slab that had no memory at the start has some now.
 struct SlabRenewed {
   SlabIndex slab;
   Tier tier = Tier::kHbm;
 };
-/// What SolvePlacement asked for, or why it could not be answered.
+/// The answer to SolvePlacement, or why there is none.
 struct PlanReady {
   EngineId engine;
   std::uint64_t number = 0;
@@ -286,14 +293,14 @@ struct DiskNamed {
 struct DiskOpened {
   enum class Lack : std::uint8_t {
     kFiles,  ///< a fault, which may pass
-    kMade,   ///< there are none, and none were to be made
-    kRoom,   ///< what other classes have open takes all there is
+    kMade,   ///< there are no files, and none were to be made
+    kRoom,   ///< files that other classes have open take all the room there is
   };
   DiskId disk;
   std::uint32_t slots = 0;  ///< none: this class has no files
   Lack lack = Lack::kFiles;
-  Bytes bytes{};  ///< of the files
-  Bytes grain{};  ///< of which they grow and shrink; none: they do not
+  Bytes bytes{};  ///< bytes of the files
+  Bytes grain{};  ///< the files grow and shrink by this; none: they do neither
 };
 /// ResizeDisk was carried out, as far as there is room.
 struct DiskResized {
@@ -305,8 +312,8 @@ struct DiskResized {
 struct DiskClosed {
   DiskId disk;
 };
-/// Blocks of an earlier daemon, any number: later events go on with what one leaves. Until `all`
-/// are known, nothing is written to the disk.
+/// Blocks of an earlier daemon, any number of them: later events go on with what one leaves. Until
+/// `all` are known, nothing is written to the disk.
 struct DiskFound {
   struct Block {
     std::uint32_t slot = 0;
@@ -322,8 +329,8 @@ struct DiskFound {
 struct DiskFinished {
   Ticket ticket;
   bool ok = true;
-  std::uint64_t generation = 0;  ///< of what was written
-  /// The slot does not hold the block; else it may be asked again.
+  std::uint64_t generation = 0;  ///< generation of what was written
+  /// The slot does not hold the block; if false, it may be asked again.
   bool gone = false;
   /// The device may still touch the memory: a second event with the ticket follows.
   bool memory_held = false;
@@ -332,30 +339,33 @@ struct DiskFinished {
 struct RowsKept {
   Ticket ticket;
 };
-/// What an earlier daemon has left, before anything else is fed. No engine knows the memory.
+/// What an earlier daemon left, before anything else is fed. No engine knows the memory.
 struct AdoptRows {
-  std::vector<KeptBlocks> rows;  ///< whose bytes are what they were; without a class
-  std::array<std::vector<SlabIndex>, kTiers> slabs;  ///< all that have bytes of before
-  KeptDrops dropped;                                 ///< what the shell found to be of no use
+  std::vector<KeptBlocks> rows;  ///< rows whose bytes are unchanged; their class is not known yet
+  /// All slabs that have bytes of the earlier daemon.
+  std::array<std::vector<SlabIndex>, kTiers> slabs;
+  KeptDrops dropped;  ///< what the shell found to be of no use
 };
-/// Time passes: deadlines of pending commands, unresponsive engines.
+/// Time passes, which matters for deadlines of pending commands and for unresponsive engines.
 struct Tick {};
 struct Retune {
   Tuning tuning;  ///< validated by the sender with Tuning::faults()
 };
-/// New quotas (SIGHUP). Refused with a note when guarantees exceed a pool; the old ones stay then.
+/// New quotas (SIGHUP). They are refused with a note when guarantees exceed a pool; the old ones
+/// stay then.
 struct Requota {
   pool::Quotas hbm;
   pool::Quotas dram;
 };
-/// What requests left for others to find, and nobody runs on, is given up in all tiers and domains.
+/// Gives up, in all tiers and domains, what requests left for others to find and nobody runs on.
 struct ClearCache {};
-/// An operator takes an engine out of service, or puts it back. Again for one that is out: the new
-/// deadline holds.
+/// An operator takes an engine out of service, or puts it back. For an engine that is already out
+/// the new deadline holds.
 struct Drain {
-  EngineId engine;                                     ///< none: the whole node, and who would come
-  bool cancel = false;                                 ///< back in service
-  std::optional<Nanoseconds> patience = std::nullopt;  ///< with what runs; none: until it ends
+  EngineId engine;      ///< none: the whole node, including engines that want to attach
+  bool cancel = false;  ///< puts it back in service
+  /// Patience with what runs; none: until it ends.
+  std::optional<Nanoseconds> patience = std::nullopt;
 };
 struct Beat {
   EngineId engine;  ///< its heartbeat word moved

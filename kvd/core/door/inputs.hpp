@@ -8,31 +8,31 @@
 #include "planner/policy/placement.hpp"
 #include "planner/policy/rotation.hpp"
 
-/// What the Controller asks its policies, so that a decision can be made again elsewhere
-/// (kvd-plan).
+/// What the Controller asks its policies, so that a decision can be repeated elsewhere (kvd-plan).
 namespace kvd::core {
 
-/// What rotation is asked; there is one for each device that a domain has engines on.
+/// The question to the rotation policy; there is one for each device that a domain has engines on.
 struct RotationInput {
   std::string domain;
   DeviceId device;
   planner::Seconds now{0};
   planner::RotationSnapshot snapshot;
   planner::RotationConfig config;
-  std::vector<RequestKey> requests;  ///< behind each entry of the snapshot
+  std::vector<RequestKey> requests;  ///< the request behind each entry of the snapshot
 };
 
-/// What admission is asked; there is one for each level 3 engine.
+/// The question to the admission policy; there is one for each level 3 engine.
 struct AdmissionInput {
   planner::AdmissionSnapshot snapshot;
   std::vector<RequestKey> queue;
   std::vector<RequestKey> decoding;
 };
 
-/// Nodes that `place` searches: nodes alone, so that the answer follows from the snapshot.
+/// How many nodes `place` searches. It is limited by nodes alone, so that the answer follows from
+/// the snapshot.
 inline constexpr std::int64_t kPlaceNodes = 40;
 
-/// Which layers stay; one for each level 3 engine with running requests.
+/// Which layers stay; there is one question for each level 3 engine with running requests.
 struct PlacementInput {
   planner::PlacementSnapshot snapshot;
   std::vector<RequestKey> requests;

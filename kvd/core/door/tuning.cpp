@@ -26,14 +26,14 @@ std::string number(double value) {
   return text;
 }
 
-/// Collects what is wrong, each as "key.path: what it must be".
+/// Collects faults, each as "key.path: what it must be".
 class Faults {
  public:
   void add(const std::string& path, const std::string& message) {
     found_.push_back(path + ": " + message);
   }
   void number_in(const std::string& path, double value, double low, double high) {
-    // Written so that NaN fails.
+    // This form fails for NaN.
     if (value >= low && value <= high) return;
     add(path,
         "must be a number from " + number(low) + " to " + number(high) + ", is " + number(value));

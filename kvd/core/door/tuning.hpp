@@ -12,33 +12,35 @@
 
 namespace kvd::core {
 
-/// Settings of the policy that decides who runs. Source: SuperInfer sec. 4 (VLT); its weights'
-/// defaults. The policy is kvd's.
+/// Settings of the policy that decides who runs.
+/// Source: SuperInfer sec. 4 (VLT); the defaults of its weights. The policy is kvd's.
 struct RotationTuning {
   std::string policy = "unified";
   double alpha = 3;     ///< weight of a rotary request's lag, >= 0
-  double beta_b = 0;    ///< rotary lag starts at beta_b * TBT SLO; negative starts it early
+  double beta_b = 0;    ///< rotary lag starts at beta_b * TBT SLO; a negative value starts it early
   double beta_f = 0.5;  ///< waiting lag starts at beta_f * TTFT SLO
-  /// Bytes rotated a step, at most; none ("auto"): min(link rate x mean iteration, HBM / 16).
+  /// The most bytes that a step rotates; none ("auto"): min(link rate x mean iteration, HBM / 16).
   std::optional<Bytes> b_xfer;
-  /// Full blocks are copied to DRAM in the background, so that who leaves has little left to move.
+  /// Copies full blocks to DRAM in the background, so that a request that leaves has little left to
+  /// move.
   /// Source: SuperInfer sec. 5 (eager rotation).
   bool eager = true;
-  /// Whom `unified` serves where not everybody's goal can be met: "ttft" or "goodput".
+  /// Which requests `unified` serves where not every goal can be met: "ttft" or "goodput".
   std::string overload = "goodput";
-  /// Whether clients of engines that place their blocks show a token when it is made ("engine"), or
-  /// one each TBT goal ("client").
+  /// Whether clients of engines that place their own blocks show each token when it is made
+  /// ("engine"), or one token per TBT goal ("client").
   std::string pacing = "engine";
 };
 
-/// Which layers stay. Source: OrbitFlow (SLO violations a step, replanning window in tokens).
+/// Settings of the policy that decides which layers stay.
+/// Source: OrbitFlow (SLO violations a step, replanning window in tokens).
 struct PlacementTuning {
   std::string policy = "none";
   double alpha = 1;
   std::int64_t window_min = 32;
   std::int64_t window_max = 1000;
   bool pause = true;    ///< a batch that cannot meet its SLOs goes on without one request
-  bool deposit = true;  ///< tokens not yet due count when late ones are estimated
+  bool deposit = true;  ///< tokens that are not yet due count when late ones are estimated
 };
 
 /// Settings of the policy that decides who may prefill. Source: LayerKV eq. 3 and 4.
@@ -48,13 +50,14 @@ struct AdmissionTuning {
   double beta = 1;
 };
 
-/// Whether a prefix that was found in DRAM is loaded or computed again. What HBM has is used
-/// anyway. Source: the KV-offloading article (planner/policy/load.hpp).
+/// Decides whether a prefix that was found in DRAM is loaded or computed again. What HBM has is
+/// used in any case.
+/// Source: the KV-offloading article (planner/policy/load.hpp).
 struct LoadTuning {
   std::string policy = "measured_crossover";
 };
 
-/// Latency goals of one class of requests.
+/// The latency goals of one class of requests.
 struct Slo {
   Nanoseconds ttft{5'000'000'000};
   Nanoseconds tbt{100'000'000};
@@ -68,12 +71,13 @@ struct Slo {
     return gap.value_or(std::max(Nanoseconds(1'000'000'000), 10 * tbt));
   }
 };
-/// By name.
+/// Keyed by name.
 using SloClasses = std::map<std::string, Slo>;
-/// The class with this slo_class_number(); without one the class by that name; end: none of them.
+/// The class with this slo_class_number(); if there is none, the class by that name; end: neither
+/// exists.
 [[nodiscard]] SloClasses::const_iterator class_of(const SloClasses& classes, std::uint32_t number,
                                                   const std::string& usual);
-/// Whoever says a longer one has as good as none.
+/// A longer goal counts as none.
 inline constexpr Nanoseconds kLongestGoal = std::chrono::hours(24 * 365);
 
 /// Everything that can be changed while the daemon runs; a change takes effect at the next step.
@@ -85,8 +89,8 @@ struct Tuning {
   LoadTuning load;
   SloClasses slo = {{"default", Slo{}}};
 
-  /// All faults at once, each naming the key's path; empty when valid. With an oracle, who says how
-  /// long answers will be, policies that need one are valid, too.
+  /// All faults at once, each naming the key's path; empty when valid. With an oracle, which says
+  /// how long answers will be, policies that need one are valid, too.
   [[nodiscard]] std::vector<std::string> faults(bool oracle = false) const;
 };
 
