@@ -9,8 +9,8 @@
 
 namespace kvd::core {
 
-/// B_xfer: how much rotation may move. A bucket that the link fills at its measured rate and that
-/// holds as much as one step may move. Every device has its own.
+/// B_xfer: how much rotation may move. It is a bucket that the link fills at its measured rate and
+/// that holds as much as one step may move. Every device has its own.
 ///
 /// Source: SuperInfer sec. 4.2 (the bound); kvd design (its automatic value, the bucket).
 ///
@@ -22,12 +22,12 @@ class Budget {
 
   /// What one step may move: rotation.b_xfer, or what the link carries in a mean step.
   [[nodiscard]] Bytes per_step(DeviceId device) const;
-  /// Adds up all links of the engine.
+  /// The sum over all links of the engine.
   [[nodiscard]] Bytes per_step(const Session& session) const;
   void refill(DeviceId device);
   /// Drops what the time since the last refill would have added.
   void restart();
-  /// May go below zero: whole requests move.
+  /// The budget may go below zero, since whole requests move.
   void take(DeviceId device, Bytes bytes) {
     buckets_[device.value].left -= static_cast<double>(bytes.value);
   }

@@ -10,11 +10,12 @@ namespace kvd::core {
 
 namespace {
 
-/// Far more shapes than one machine serves at a time; engines choose theirs, so there is a bound.
+/// Far more shapes than one machine serves at a time. Engines choose their shapes, so there is a
+/// bound.
 constexpr std::int64_t kMostShared = 512;
-/// Whoever comes can serve as many models, whatever others have.
+/// Each domain can serve this many models, whatever others have.
 constexpr std::int64_t kOfADomain = 4;
-/// Rows that one new shape evicts.
+/// The most rows that one new shape evicts.
 constexpr std::size_t kMostAtOnce = 2048;
 
 }  // namespace
@@ -56,11 +57,11 @@ Result<ClassId> Classes::of(const ModelClass& shape, DomainId domain) {
                           " model shapes in use, its share of them: end sessions or close caches "
                           "of some");
   }
-  // What its engines of before have left cached counts as well, and is its own to give up.
+  // Slabs that its earlier engines left cached count as well, and are its own to give up.
   own.merge(with_slabs(domain));
   if (std::ssize(own) >= shares.most(domain)) {
-    // A large cache goes in parts, as the control thread has others to serve: each further shape
-    // takes one, and shapes that have slabs are as many as slabs at most.
+    // A large cache goes in parts, since the control thread has others to serve. Each further shape
+    // clears one part, and there are at most as many shapes with slabs as slabs.
     store_.cache.clear(kMostAtOnce, domain);
     forget();
   }
@@ -68,7 +69,7 @@ Result<ClassId> Classes::of(const ModelClass& shape, DomainId domain) {
 }
 
 Result<ClassId> Classes::of(const ModelClass& shape) {
-  // A known one may be forgotten in one tier already while slabs of the other still have it.
+  // A known class may already be forgotten in one tier while slabs of the other still have it.
   const auto known = classes_.find(shape);
   const ClassId id = known == classes_.end() ? ClassId(++last_) : known->second;
   KVD_TRY(store_.tiers.add_class(id, shape.slot_bytes()));
@@ -82,7 +83,7 @@ std::optional<ModelClass> Classes::shape(ClassId model_class) const {
   return found == classes_.end() ? std::nullopt : std::optional(found->first);
 }
 
-// Empty slabs remember their class, and need not.
+// Empty slabs remember their class without need.
 void Classes::forget() {
   for (std::uint32_t device = 0; device < store_.hbm.count(); ++device) {
     store_.tiers.reclaim(DomainId(), DeviceId(device));

@@ -21,7 +21,7 @@
 
 namespace kvd::core {
 
-/// The event in hand, seen by every part: when it is, what may be tuned, and where effects go.
+/// The current event as every part sees it: its time, the tuning, and where effects go.
 ///
 /// Owner: control thread.
 struct Context {
@@ -31,7 +31,8 @@ struct Context {
   Tuning tuning;
   std::unique_ptr<planner::RotationPolicy> rotation;
   std::unique_ptr<planner::AdmissionPolicy> admission;
-  std::unique_ptr<planner::PlacementPolicy> placement;  ///< asked for its traits; the shell decides
+  /// Asked for its traits; the shell decides with its own.
+  std::unique_ptr<planner::PlacementPolicy> placement;
   std::unique_ptr<planner::LoadPolicy> load;
   Counters counters;
   store::Orders orders;  ///< what the store wants done with memory
@@ -43,13 +44,13 @@ struct Context {
     pass_on_orders();
     effects->emplace_back(std::move(effect));
   }
-  /// What the store has ordered meanwhile comes first.
+  /// Passes on first what the store has ordered meanwhile.
   void pass_on_orders();
   void note(Note::Level level, EngineId engine, std::string text);
   void reply(const Command& command, decltype(Reply::body) body);
   void refuse(const Command& command, ErrorCode code, std::string message);
   [[nodiscard]] planner::RotationConfig rotation_config() const;
-  /// Policies change with it.
+  /// Takes the new tuning; policies change with it.
   void retune(const Tuning& wanted);
 };
 

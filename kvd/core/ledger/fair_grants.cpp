@@ -16,14 +16,14 @@ Slabs limit_of(const Limits& limits, DomainId domain) {
   return limit == limits.end() ? INT64_MAX : limit->second;
 }
 
-/// What is given out so far, against what there is and what a domain may have.
+/// What has been given out so far, what there is, and what each domain may have.
 class Purse {
  public:
   Purse(std::span<const Want> wants, Slabs budget, const Limits& limits)
       : wants_(wants), left_(budget), grants_(wants.size()) {
     bound(limits);
   }
-  /// Domains may have so much from now on, what they have included.
+  /// Sets how much each domain may have from now on, including what it has.
   void bound(const Limits& limits) {
     domain_left_.clear();
     for (std::size_t at = 0; at < wants_.size(); ++at) {
@@ -32,7 +32,7 @@ class Purse {
     }
   }
 
-  /// As much of it as there is, in whole grains where that is asked for.
+  /// Gives as much of it as there is, in whole grains where that is asked for.
   void give(std::size_t to, Slabs slabs, bool in_grains = true) {
     Slabs& domain_left = domain_left_[wants_[to].domain];
     slabs = std::min({slabs, left_, domain_left});
@@ -61,28 +61,28 @@ class Purse {
 
 Slabs most_of(const Want& want) { return std::max(want.wanted, want.kept); }
 
-/// One that has so many times less time is more urgent; of those that have so many seconds at most,
-/// none is. So parts do not change all the time. kvd design.
+/// A want is more urgent than one with so many times as much time left. Wants with at most so many
+/// seconds left are equally urgent, so parts do not change all the time. kvd design.
 constexpr std::int64_t kMoreUrgent = 8;
 
-/// One part in so many is not lent for what would be used soon, at most. So a burst does not stop
-/// the others for long. kvd design.
+/// At most one part in so many is held back for what would be used soon, so that a burst does not
+/// stop the others for long. kvd design.
 constexpr std::int64_t kSoonPart = 4;
 
-/// The first time limit that it is due within.
+/// The first time limit within which a want is due.
 std::int64_t due_within(Nanoseconds slack) {
   std::int64_t limit = Nanoseconds(std::chrono::seconds(kMoreUrgent)).count();
   while (limit < slack.count() && limit <= INT64_MAX / kMoreUrgent) limit *= kMoreUrgent;
   return limit;
 }
 
-/// Beyond what is kept in whole grains.
+/// Rounds what goes beyond the kept slabs to whole grains.
 Slabs in_grains(const Want& want, Slabs used) {
   const Slabs more = std::max<Slabs>(0, used - want.kept);
   return want.kept + (more + want.grain - 1) / want.grain * want.grain;
 }
 
-/// What its requests would use that are due within the limit.
+/// What its requests that are due within the limit would use.
 Slabs used_within(const Want& want, std::int64_t limit) {
   Slabs used = want.used.empty() ? want.wanted : 0;
   for (const UsedBy& by : want.used) {
@@ -91,7 +91,7 @@ Slabs used_within(const Want& want, std::int64_t limit) {
   return std::min(in_grains(want, used), most_of(want));
 }
 
-/// What it gains where everybody who wants that much has `level`.
+/// What the want at `at` gains where everyone who wants that much has `level`.
 Slabs gain(const Purse& purse, Slabs wanted, std::size_t at, Slabs level) {
   return std::max<Slabs>(0, std::min(level, wanted) - purse.grant(at));
 }
@@ -111,16 +111,16 @@ Slabs highest_level(Slabs most, Slabs room, const Cost& cost) {
   return low;
 }
 
-/// What it takes for its first request to run.
+/// What its first request takes to run.
 Slabs least_of(const Want& want) {
   const Slabs least = want.slack ? want.least : 0;
   return (least + want.grain - 1) / want.grain * want.grain;
 }
 
-/// A domain as one that wants.
+/// All wants of a domain, taken as one.
 struct Together {
   Slabs held = 0, kept = 0, wanted = 0, soon = 0;
-  Slabs to_run = INT64_MAX;  ///< somebody of it gets on; INT64_MAX: nobody asks to
+  Slabs to_run = INT64_MAX;  ///< slabs that let one of its requests run; INT64_MAX: none asks to
   Slabs share = 0;
 };
 
@@ -147,7 +147,7 @@ std::map<DomainId, Together> by_domain(std::span<const Want> wants, const std::v
   return domains;
 }
 
-/// As much for each as for the others, beyond what it keeps and up to what it wants.
+/// Gives each domain as much as the others, beyond what it keeps and up to what it wants.
 void level_shares(std::map<DomainId, Together>& domains, Slabs budget) {
   Slabs most = 0;
   for (const auto& [id, domain] : domains) most = std::max(most, domain.wanted);
@@ -162,7 +162,7 @@ void level_shares(std::map<DomainId, Together>& domains, Slabs budget) {
   for (auto& [id, domain] : domains) domain.share = at(domain, level);
 }
 
-/// What domains may have of the budget.
+/// What each domain may have of the budget.
 Limits shares_between(std::span<const Want> wants, const std::vector<Slabs>& soon, Slabs budget,
                       const Limits& limits) {
   std::map<DomainId, Together> domains = by_domain(wants, soon, limits);
@@ -208,7 +208,7 @@ void give_the_first(std::span<const Want> wants, Purse& purse) {
   }
 }
 
-/// `wanted` by each, as far as there is so much.
+/// Gives each what `wanted` says, as far as there is enough.
 void share(std::span<const Want> wants, const std::vector<Slabs>& wanted, Purse& purse) {
   const Slabs most = wanted.empty() ? 0 : *std::max_element(wanted.begin(), wanted.end());
   std::map<DomainId, Slabs> rooms;
@@ -238,7 +238,8 @@ void share(std::span<const Want> wants, const std::vector<Slabs>& wanted, Purse&
   for (std::size_t at = 0; at < wants.size(); ++at) purse.give(at, gains[at]);
 }
 
-/// What each would have with what it uses soon. All such together is a part of the budget.
+/// What each would have with what it uses soon. All of that together is at most a part of the
+/// budget.
 std::vector<Slabs> with_soon(std::span<const Want> wants, Slabs budget) {
   Slabs left = budget / kSoonPart;
   std::vector<Slabs> out;
@@ -252,7 +253,7 @@ std::vector<Slabs> with_soon(std::span<const Want> wants, Slabs budget) {
   return out;
 }
 
-/// The urgent are served before the patient, and at last everybody.
+/// Serves the urgent before the patient, and finally everyone.
 void share_by_urgency(std::span<const Want> wants, const std::vector<Slabs>& soon, Purse& purse) {
   std::set<std::int64_t> limits{INT64_MAX};
   for (const Want& want : wants) {
@@ -274,7 +275,7 @@ void share_by_urgency(std::span<const Want> wants, const std::vector<Slabs>& soo
   }
 }
 
-/// Grains that rounding left, the smallest grants first.
+/// Gives out the grains that rounding left, the smallest grants first.
 void give_the_remainders(std::span<const Want> wants, Purse& purse) {
   std::vector<std::size_t> order(wants.size());
   std::iota(order.begin(), order.end(), std::size_t{0});

@@ -10,22 +10,24 @@ namespace kvd::core {
 namespace {
 
 constexpr double kUnmeasuredLink = 1e10;  // bytes a second
-constexpr double kWeight = 0.25;          // kvd design: of the newest observation
+constexpr double kWeight = 0.25;          // kvd design: weight of the newest observation
 constexpr double kUsualPrefill = 1e-3;    // seconds a token
-constexpr double kLeastShare = 0.05;      // of a step that prompts get: no wait is endless
+constexpr double kLeastShare = 0.05;      // prompts' least share of a step: no wait is endless
 constexpr Tokens kShortAnswer(64);        // kvd design: most answers are longer
-constexpr Tokens kUsualAnswer(1024);      // kvd design: kept for one while nothing is known
+constexpr Tokens kUsualAnswer(1024);      // kvd design: kept for a request while nothing is known
 constexpr std::int64_t kMostDeposit = 1'000'000'000;
 constexpr TimePoint kFarOff(std::int64_t{1} << 62);  // nothing is due later
 constexpr double kPaceWindow = 1;                    // seconds; kvd design
 constexpr double kPaceWeight = 0.3;                  // share of the newest window in the mean
-// Goals of requests without any: so many steps with all that run at a time, and so many times what
-// a usual prompt takes with nobody else there. kvd design.
+// Goals of requests that have none: a token within so many steps with the most requests that run at
+// a time, and a first token within so many times what a usual prompt takes with nobody else there.
+// kvd design.
 constexpr double kOwnSteps = 3;
 constexpr double kOwnPrefills = 8;
 
-/// Tokens that the rest of its answer makes up for, one a step. Where only the longest gap is seen
-/// it is the mean that counts. Half of what is expected is sure: half of the answers end sooner.
+/// Tokens that the rest of its answer makes up for, one a step. Where only the longest gap is seen,
+/// the mean counts. Half of the expected rest counts as certain, since half of the answers end
+/// sooner.
 std::int64_t made_up(const planner::RotationRequest& request, double step_s) {
   if (request.tokens_made == Tokens(0)) return 0;
   const Tokens all = request.output_tokens.value_or(request.tokens_made);
@@ -52,8 +54,8 @@ void Knowledge::measure_link(const std::vector<DeviceId>& devices, Tier to,
 
 bool Knowledge::was_iteration(const Session& session, bool running) {
   const Iterations& iterations = session.iterations;
-  // One ran already at the last step: it is over once the next runs, or nothing does for want of
-  // anything granted.
+  // An iteration ran already at the last step: it is over once the next one runs, or once none runs
+  // because nothing was granted.
   if (iterations.overlapped) return running == iterations.stepping;
   return iterations.stepping && !running;
 }
@@ -155,7 +157,7 @@ std::optional<std::int64_t> Knowledge::guessed_to_come(const Seen& request) cons
   return std::max<std::int64_t>(1, (all - request.answer()).value);
 }
 
-// One that outgrew all that were seen is taken to be half done.
+// A request that outgrew all answers seen is taken to be half done.
 Tokens Knowledge::reserved_length(const Seen& request) const {
   const Tokens made = request.answer(), most = request.goal.max_new;
   if (made >= most) return most;
@@ -193,7 +195,8 @@ planner::RotationRequest Knowledge::as_rotation(const Seen& request,
   planner::RotationRequest entry = as_timed(request);
   entry.prefilling = request.prefills();
   entry.skips = static_cast<std::int32_t>(request.order.skips);
-  // What came in must make a token before it may leave again, or nobody gets anywhere.
+  // A request that came in must make a token before it may leave again, or no request gets
+  // anywhere.
   entry.made_token = !request.runs() || !request.fresh;
   entry.tokens_made = request.answer();
   if (context_.rotation->traits().asks_lengths) {
@@ -236,8 +239,8 @@ planner::QueuedPrompt Knowledge::as_queued(const Seen& request, bool begun, Toke
   return entry;
 }
 
-// Costs as measured: prefill in proportion to its tokens (eq. 3 without its quadratic term), a
-// token's bytes in one layer group folded into beta.
+// Costs as measured: prefill in proportion to its tokens (eq. 3 without its quadratic term); the
+// cost of a token's bytes in one layer group is folded into beta.
 planner::PrefillCosts Knowledge::prefill_costs(const Session& session, std::uint32_t groups,
                                                double token) const {
   planner::PrefillCosts costs;
@@ -250,8 +253,8 @@ planner::PrefillCosts Knowledge::prefill_costs(const Session& session, std::uint
   return costs;
 }
 
-// A plane over the tokens of its batch and those of its prompts: its value without prompts is the
-// time of a decode.
+// Fits a plane over the tokens of the batch and those of its prompts: its value without prompts is
+// the time of a decode.
 void Knowledge::measure_step(Session& session, double took) {
   // What the link may move in a step must not grow with the waits for what it moves.
   const double stall = session.plan.batch.empty() ? 0 : session.plan.stall_s;
@@ -325,7 +328,7 @@ std::optional<Slo> Knowledge::own_goals(const Costs& costs, Tokens prompt) {
   return Slo{goal(kOwnPrefills, decode_s(costs, 1) + tokens * costs.prefill_token_s), tbt, 2 * tbt};
 }
 
-// Contexts of the requests that decode in the iteration that ends.
+// The sum of the contexts of requests that decode in the iteration that ends.
 double Knowledge::batch_tokens(const Session& session) {
   double tokens = 0;
   requests_.each_inside_of(session.id, [&](const Request& r) {
@@ -335,7 +338,7 @@ double Knowledge::batch_tokens(const Session& session) {
   return tokens;
 }
 
-// What a step takes without waiting for layers, and whether the plan in force foresaw it.
+// Measures what a step takes without waits for layers, and whether the plan in force foresaw it.
 void Knowledge::measure_plan(Session& session, double tokens, double took) {
   constexpr double kMismatch = planner::CostProfile::kMismatch;
   LayerPlan& plan = session.plan;

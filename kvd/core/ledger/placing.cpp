@@ -17,8 +17,9 @@ Location place_of(State state) {
   return state == State::kParked ? Location::kParked : Location::kOut;
 }
 
-/// What comes free when it leaves, or what it needs to come in. Not more than there is, whatever
-/// the engine says: it is multiplied, and whom nothing else fits comes in when all is free.
+/// Blocks that come free when it leaves, or that it needs to come in. The count is bounded by the
+/// blocks that exist, whatever the engine says, because it is multiplied. A request that would fit
+/// nowhere else comes in when all are free.
 std::int64_t blocks_of(const Schedule& told, const Schedule::Request& request) {
   std::int64_t blocks = request.blocks;
   if (request.state != State::kRunning) blocks = request.blocks_to_return;
@@ -80,7 +81,8 @@ std::span<PlacedRequest* const> Placing::learn(Session& session, const Schedule&
     placed.parked += request.state == State::kParked;
   }
   end_before(RequestId(UINT64_MAX));
-  // Only while somebody waits: else it would be the pace at which requests arrive.
+  // Counts only while a request waits: otherwise it would measure the pace at which requests
+  // arrive.
   if (placed.waited) {
     Knowledge::measure_pace(costs, tokens, to_seconds(context_.now - drift_ - last_call_));
   } else {
@@ -109,7 +111,7 @@ PlacedRequest Placing::follow(Session& session, const Schedule::Request& told,
   const bool decodes = known.times.has_token && known.to_compute() <= Tokens(1);
   known.phase = decodes ? Phase::kDecode : Phase::kPrompt;
   known.stays = known.runs() && told.stays;
-  // One not seen before: as if its tokens had come evenly.
+  // A request that is new here counts as if its tokens had come evenly.
   const TimePoint first = told.first_token.value_or(now);
   const TimePoint last = told.last_token.value_or(now);
   if (!before) {
@@ -143,7 +145,7 @@ PlacedRequest Placing::follow(Session& session, const Schedule::Request& told,
   return known;
 }
 
-// Tokens that came before it was known first are nobody's news.
+// Tokens that came before the request was first known are not counted.
 void Placing::end_waits(const Schedule::Request& told, const PlacedRequest* before,
                         PlacedRequest& known) {
   const TimePoint now = context_.now;
@@ -155,7 +157,7 @@ void Placing::end_waits(const Schedule::Request& told, const PlacedRequest* befo
   Times& times = known.times;
   const bool enters = before == nullptr ? !times.has_token : !before->ran;
   known.ran = known.runs() || times.has_token || (before != nullptr && before->ran);
-  if (known.runs() && enters) {  // one that waited was let in by the answer to the last call
+  if (known.runs() && enters) {  // the answer to the last call let it in while it waited
     add(Lateness::To::kRun, (before == nullptr ? now : last_call_ + drift_) - times.arrived);
   }
   times.last_token = std::min(now, told.last_token.value_or(now));
@@ -170,13 +172,14 @@ void Placing::end_waits(const Schedule::Request& told, const PlacedRequest* befo
     add(Lateness::To::kFirst, times.first_token - times.arrived);
   } else if (late) {
     add(Lateness::To::kNext, times.last_token - last);
-  } else {  // as if evenly
+  } else {  // as if the tokens came evenly
     add(Lateness::To::kNext, (times.last_token - last) / made, made);
   }
 }
 
-// Nobody tells when one that is not named again had its first token: once its prompt was computed,
-// after it came in. One that ran and had its first has its answer.
+// Nobody tells when a request that is not named again had its first token: it is taken to have come
+// once the prompt was computed, after it came in. A request that ran and had its first token has
+// its answer.
 void Placing::gone(const PlacedRequest& known) {
   Costs& costs = known.session->costs;
   if (known.times.has_token) {

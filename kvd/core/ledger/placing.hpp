@@ -14,11 +14,12 @@
 
 namespace kvd::core {
 
-/// Follows, from one call to the next, the requests of an engine that places its blocks itself
-/// (Session::placed): the engine tells where each is, this follows what became of it. Nothing that
-/// was decided counts: who is told to leave and does not simply still runs. The clock that counts
-/// is the engine's: its ages are what it says, and what was noted before moves along with its
-/// arrivals, so that an engine that stood still, or whose clock is another one, finds its deposits
+/// Follows, from one call to the next, the requests of an engine that places its own blocks
+/// (Session::placed): the engine tells where each request is, and this class follows what became of
+/// it. Decisions do not count: a request that was told to leave and did not still runs.
+///
+/// The engine's clock counts. Ages are what the engine says, and what was noted before moves along
+/// with its arrivals. So an engine that stood still, or that has another clock, finds its deposits
 /// as they were.
 ///
 /// Source: kvd design.
@@ -29,10 +30,11 @@ class Placing {
  public:
   Placing(const Context& context, Lateness& lateness) : context_(context), lateness_(lateness) {}
 
-  /// The id that the call names twice, before anything is learned from it.
+  /// The id that the call names twice, checked before anything is learned from the call.
   [[nodiscard]] std::optional<RequestId> named_twice(const Schedule& told);
-  /// Takes in the call that named_twice() looked at last. `goals`: of each of its requests. Returns
-  /// these in its order; they stand there until the session's next call.
+  /// Takes in the call that named_twice() looked at last. `goals` has the goal of each of its
+  /// requests. Returns the requests in the call's order; they stay valid until the session's next
+  /// call.
   std::span<PlacedRequest* const> learn(Session& session, const Schedule& told,
                                         std::span<const Goal> goals);
 
@@ -44,12 +46,12 @@ class Placing {
 
   const Context& context_;
   Lateness& lateness_;
-  // These are scratch for the call in hand, kept for their memory.
+  // Scratch for the current call, kept for its memory.
   std::vector<std::uint32_t> order_;    ///< of its requests, by id
-  std::vector<PlacedRequest> before_;   ///< by id, as of the call before
-  std::vector<PlacedRequest*> called_;  ///< in its order
+  std::vector<PlacedRequest> before_;   ///< by id, as of the last call
+  std::vector<PlacedRequest*> called_;  ///< in the order of the call
   TimePoint last_call_{0};
-  Nanoseconds drift_{0};  ///< of the engine's clock behind ours since the last call
+  Nanoseconds drift_{0};  ///< how far the engine's clock fell behind ours since the last call
 };
 
 }  // namespace kvd::core

@@ -29,7 +29,7 @@ void RegionCopies::release(const Region& region) {
   if (open == open_.end()) return pool.release_region(region.id);
   open->second.released = true;
   open->second.slab = region.slabs.front();
-  // The slabs of an engine that died are quarantined already.
+  // The slabs of an engine that died are already quarantined.
   if (pool.slab(region.slabs.front()).use != pool::SlabUse::kQuarantined) {
     pool.quarantine_region(region.id);
   }

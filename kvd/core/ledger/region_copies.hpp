@@ -10,7 +10,7 @@
 namespace kvd::core {
 
 /// Copies that read or write ranges of regions. A region that its engine hands back, or leaves
-/// behind, is kept from everybody until the last of them has ended (safety rule 4).
+/// behind, is kept from everyone until the last of its copies has ended (safety rule 4).
 ///
 /// Owner: control thread. Errors: none. Cost: O(slabs of the region).
 class RegionCopies {
@@ -21,16 +21,16 @@ class RegionCopies {
   [[nodiscard]] bool touch(RegionId region) const { return open_.contains(region); }
   /// True: the region was handed back meanwhile, and its memory can be used again.
   bool end(RegionId region);
-  /// Its engine is gone.
+  /// The region's engine is gone.
   void release(const Region& region);
-  /// Its engine lives, and maps it no longer.
+  /// The region's engine lives, but no longer maps the region.
   void unmapped(const Region& region, EngineId engine);
 
  private:
   struct Open {
     std::uint32_t copies = 0;
     bool released = false;
-    SlabIndex slab;  ///< of those released: its first
+    SlabIndex slab;  ///< first slab of a released region
   };
   store::Store& store_;
   std::map<RegionId, Open> open_;
