@@ -14,7 +14,7 @@ namespace {
 
 /// A quarter of it is there for each domain in any case.
 constexpr std::int64_t kKept = (kKeptForEngines - kKeptFrames).value;
-/// A request, with what lists and answers have of it.
+/// A request, with what lists and answers hold of it.
 constexpr Bytes kRequestBytes{static_cast<std::int64_t>(2 * sizeof(Request))};
 
 Bytes bytes_of(const Request& request) {
@@ -80,7 +80,7 @@ Request* Requests::find(const Session& session, RequestId request, std::size_t& 
 Requests::Requests(std::uint32_t max_domains)
     : kept_(kKept / 4 * 3, kKept / 4 / std::max(1u, max_domains)) {}
 
-// A quarter more than there are: lists grow by as much.
+// Counts a quarter more digests than there are: lists grow by as much.
 Bytes Requests::bytes_of_digests(std::size_t count) {
   return Bytes(static_cast<std::int64_t>((count + count / 4) * sizeof(Digest)));
 }
@@ -134,7 +134,7 @@ Requests::Ended Requests::end(const Request& request) {
   return ended;
 }
 
-// One that stands before where it belongs moves once it is looked at: so most tokens cost nothing.
+// A request that stands too early moves once it is looked at, so most tokens cost nothing.
 void Requests::watch(Request& request) {
   std::optional<TimePoint>& watched = request.times.watched;
   const std::optional<TimePoint> passes = request.goal_passes();
@@ -216,7 +216,7 @@ void Requests::requeue(Request& request) {
     std::erase(session.inside, &request);
     session.line.insert(&request);
     domain.line.insert(&request);
-    request.order.curbed = request.order.sheltered = false;  // said of those inside
+    request.order.curbed = request.order.sheltered = false;  // said only of requests inside
   } else {
     session.line.erase(&request);
     domain.line.erase(&request);

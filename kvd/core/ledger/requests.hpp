@@ -18,8 +18,8 @@ namespace kvd::core {
 
 /// Holds sessions, their requests, and lists of these that are kept up to date at each change, so
 /// that a step costs what it touches and not what waits. A domain or session has a list of its
-/// requests in line, in order of arrival; a domain also has one of its claims. Thousands may wait
-/// in line; they hold nothing, so they are looked at only where somebody is let in.
+/// requests in line, in order of arrival; a domain also has a list of its claims. Thousands may
+/// wait in line. They hold nothing, so they are looked at only where a request is let in.
 ///
 /// Owner: control thread. Cost: O(log requests), walks what they walk.
 class Requests {
@@ -35,61 +35,61 @@ class Requests {
 
   [[nodiscard]] Request* find(EngineId engine, RequestId request);
   /// The same, in no time where ids are asked for in the order of those inside: `next` is where the
-  /// last one stood, 0 at first.
+  /// last one stood, and 0 at first.
   [[nodiscard]] Request* find(const Session& session, RequestId request, std::size_t& next);
   [[nodiscard]] Request& at(const RequestKey& key) { return requests_.at(key); }
   [[nodiscard]] Session& session_of(const Seen& request) { return *request.session; }
   [[nodiscard]] const Session& session_of(const Seen& request) const { return *request.session; }
   [[nodiscard]] std::size_t count(DomainId domain) const;
 
-  /// Visits the requests of a session or domain, in order of their ids. `visit` neither adds nor
+  /// Visits the requests of a session or domain in order of their ids. `visit` neither adds nor
   /// removes any.
   template <class F>
   void each_request_of(EngineId engine, F visit);
   template <class F>
   void each_request_in(DomainId domain, F visit);
-  /// The same without those that wait in line, which hold nothing.
+  /// The same without the requests that wait in line, which hold nothing.
   template <class F>
   void each_inside_of(EngineId engine, F visit);
   template <class F>
   void each_inside_in(DomainId domain, F visit);
-  /// Visits requests of engines that have HBM on the device.
+  /// Visits the requests of engines that have HBM on the device.
   template <class F>
   void each_inside_on(Share share, F visit);
 
   Request& add(Request request);
   using Ended = std::map<RequestKey, Request>::node_type;
-  /// Forgets it, and hands it over: its table stays where it is.
+  /// Forgets the request and hands it over: its table stays where it is.
   Ended end(const Request& request);
-  /// Some that have ended still have memory: it comes back by itself, within a few events.
+  /// Some ended requests still have memory: it comes back by itself, within a few events.
   [[nodiscard]] bool is_behind() const { return behind_; }
   void set_behind(bool behind) { behind_ = behind; }
-  /// After its state or claim has changed.
+  /// Called after the request's state or claim has changed.
   void requeue(Request& request);
   void make_claim(Request& request);
   void drop_claim(Request& request);
-  /// Its goal is looked at once it may have passed.
+  /// Has the request's goal looked at once it may have passed.
   void watch(Request& request);
-  /// The first whose goal has passed, which is not looked at again before watch(); null: none.
-  /// `looks` counts down those that were looked at, and ends at none.
+  /// The first request whose goal has passed; it is not looked at again before watch(). Null: there
+  /// is none. `looks` counts down the requests that were looked at, and the search ends when it
+  /// reaches zero.
   [[nodiscard]] Request* next_late(TimePoint now, std::size_t& looks);
-  /// Somebody got on: of the engine, or, where it is gone, of the domain.
+  /// A request got on: of the engine, or, where the engine is gone, of the domain.
   void progressed(EngineId engine, DomainId domain);
 
-  // ---- bytes that engines make kvd keep, added up by domain ----
-  /// QuotaExceeded: with so many more the domain would have more than its share of
-  /// kKeptForEngines.
+  // ---- bytes that engines make kvd keep, summed by domain ----
+  // QuotaExceeded: with `more` the domain would have more than its share of kKeptForEngines.
   [[nodiscard]] Status may_keep(DomainId domain, Bytes more) const;
-  /// For the session, until it ends. Negative: no longer.
+  /// Counts bytes for the session until it ends. Negative: they are no longer kept.
   void keep(Session& session, Bytes change);
-  /// Digests that the request has been given; it keeps them until it ends.
+  /// The request was given these digests, and keeps them until it ends.
   void tell(Request& request, std::span<const Digest> digests);
-  /// What so many digests count as.
+  /// The bytes that `count` digests count as.
   [[nodiscard]] static Bytes bytes_of_digests(std::size_t count);
-  /// The session is no more, and nothing is kept for it.
+  /// Takes the session out: it has ended, and nothing is kept for it.
   Session take(EngineId engine);
 
-  /// Empty while all lists are those of a walk; else the fault in words.
+  /// Empty if all lists are what a walk would give; otherwise the fault in words.
   [[nodiscard]] std::string validate() const;
 
  private:

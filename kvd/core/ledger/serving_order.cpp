@@ -37,7 +37,7 @@ std::span<Request* const> ServingOrder::in_line(DomainId domain) {
     return a.due.at != b.due.at ? a.due.at < b.due.at : ByArrival()(a.request, b.request);
   };
   const auto sorted = [&] { return std::is_sorted(entries_.begin(), entries_.end(), due_first); };
-  // Mostly there is one class, and those that are late came first.
+  // Usually there is one class, and its late requests came first.
   if (!sorted()) {
     std::stable_partition(entries_.begin(), entries_.end(),
                           [](const Entry& e) { return !e.due.late; });
@@ -51,7 +51,7 @@ std::span<Request* const> ServingOrder::in_line(DomainId domain) {
   return served_;
 }
 
-// They come in by age mostly.
+// They usually come in by age.
 void ServingOrder::sort(std::vector<Request*>& begun) const {
   if (!context_.rotation->traits().serves_the_late) return;
   const auto due_first = [](const Request* a, const Request* b) {
@@ -66,14 +66,14 @@ Tokens ServingOrder::work_of(const Request& request) const {
   return std::max(Tokens(0), all - request.progress.tokens);
 }
 
-// What it has made, and what those of its requests that are inside are likely to make.
+// What the engine has made, and what its requests inside are likely to make.
 Tokens ServingOrder::had_by(const Session& session) const {
   Tokens had = session.totals.served;
   for (const Request* r : session.inside) had += work_of(*r);
   return had;
 }
 
-// A place stays with its goal and with blocks of its size. What stands before counts as had.
+// A place stays with its goal and with blocks of its size. What stands before it counts as had.
 void ServingOrder::take_turns() {
   const auto first = std::find_if(entries_.begin(), entries_.end(),
                                   [](const Entry& entry) { return entry.due.late; });
@@ -83,7 +83,8 @@ void ServingOrder::take_turns() {
   if (!several) return;
   struct Turns {
     std::map<EngineId, Tokens> had;
-    std::vector<std::pair<Tokens, Request*>> members;  ///< by what their engines have had by then
+    /// With the tokens that their engines have had by then.
+    std::vector<std::pair<Tokens, Request*>> members;
     std::size_t taken = 0;
   };
   std::map<std::pair<Nanoseconds, ClassId>, Turns> classes;

@@ -30,80 +30,81 @@
 /// What the Controller knows of an engine's session, and of a domain.
 namespace kvd::core {
 
-/// What an event must find of a domain without walking all its requests; kept at each change.
+/// What an event must find out about a domain without walking all its requests; kept up to date at
+/// each change.
 struct Domain {
-  Line line;  ///< requests that wait: without memory, without a claim on any
-  std::map<std::uint64_t, Request*> claims;  ///< in the order in which they are served
+  Line line;  ///< requests that wait, without memory and without a claim on any
+  std::map<std::uint64_t, Request*> claims;  ///< in the order of service
   std::size_t requests = 0;
-  std::map<DeviceId, std::uint64_t> progress;  ///< changes when somebody there got on
+  std::map<DeviceId, std::uint64_t> progress;  ///< changes when a request there got on
 };
 
 struct Region {
   RegionId id;
   std::vector<SlabIndex> slabs;
 };
-/// What stands at a position of a region, or of a space.
+/// What stands at a position of a region or a space.
 struct Backing {
-  RegionId region;  ///< none: nothing does
+  RegionId region;  ///< none: nothing stands there
   SlabIndex slab;
 };
-/// The most that requests of a space with its tightest goal have used of late.
+/// The most that requests of a space with its tightest goal have used recently.
 struct Usual {
   Bytes bytes;
   Nanoseconds goal{0};
   TimePoint at{0};
 };
-/// Addresses of the engine's behind which regions come and go.
+/// Addresses of an engine behind which regions come and go.
 struct Space {
   std::vector<Backing> at;  ///< by position
-  Demand demand;            ///< of the last time it asked for its share
+  Demand demand;            ///< as of the last time it asked for its share
   Usual usual;
   TimePoint told{0};
 };
-/// A region that could not be had for want of memory.
+/// A region that could not be granted for lack of memory.
 struct RefusedRegion {
   TimePoint at{0};
   Bytes bytes;
 };
 
-/// Blocks of a region that are stored, found and loaded again by their digests.
+/// Blocks of a region that are stored under digests, and found and loaded by them.
 struct EngineCache {
   store::KeySpace space;
-  std::string model;  ///< for people, as its engine says
+  std::string model;  ///< for people; its engine named it
   Bytes block_bytes;
-  Bytes slot_bytes;  ///< of its class
+  Bytes slot_bytes;  ///< slot size of its class
   std::uint32_t block_tokens = 0;
   store::SecondsPerByte saved;
-  RegionId region;  ///< or a space; none: to look up and drop alone
+  RegionId region;  ///< may also be a space; none: the cache is only for lookups and drops
   std::int64_t blocks = 0;
   std::shared_ptr<const store::BlockLayout> layout;  ///< null: no region
 };
 
-/// Level-1 memory of a session, and what stands over it.
+/// Level-1 memory of a session, and what it holds.
 struct Leases {
   std::map<RegionId, Region> regions;
   std::map<RegionId, Space> spaces;
   std::map<CacheId, EngineCache> caches;
-  std::optional<RefusedRegion> refused;  ///< the last one
-  Bytes kept;                            ///< of tables for it all: see Requests::keep
+  std::optional<RefusedRegion> refused;  ///< the last refused one
+  Bytes kept;                            ///< bytes of tables for all of it: see Requests::keep
 };
 
-/// Which layers of a session's requests stay: the plan in force, and the one being made.
+/// Which layers of a session's requests stay: the plan in force, and the plan that is being made.
 struct LayerPlan {
-  std::uint64_t number = 0;  ///< of the last problem given to the solver
-  bool asked = false;        ///< its answer is awaited
-  std::string policy;        ///< that was asked
-  std::string adopted;       ///< that made the plan in force
+  std::uint64_t number = 0;  ///< number of the last problem given to the solver
+  bool asked = false;        ///< the answer is awaited
+  std::string policy;        ///< the policy that was asked
+  std::string adopted;       ///< the policy that made the plan in force
   std::vector<RequestKey> asked_for;
-  std::optional<RequestKey> resuming;  ///< the paused one among them
+  std::optional<RequestKey> resuming;  ///< the paused request among them
 
-  std::vector<RequestKey> batch;  ///< of the plan in force; empty: none
+  std::vector<RequestKey> batch;  ///< batch of the plan in force; empty: there is none
   std::int64_t steps_left = 0;
   TimePoint adopted_at{0};
   double step_s = 0;      ///< predicted
-  double stall_s = 0;     ///< of it, waiting for layers
-  bool mismatch = false;  ///< steps take another time than predicted
-  double gap = 0;         ///< between the plan's step time and its proved lower bound, relative
+  double stall_s = 0;     ///< the part of it spent waiting for layers
+  bool mismatch = false;  ///< steps take another time than was predicted
+  double gap = 0;         ///< relative, between the plan's step time and its proved lower bound
   bool ended_since_pause = false;
 };
 
@@ -114,48 +115,49 @@ struct PendingPlace {
   PlacementInput input;
 };
 
-/// What a tensor-parallel group has been told to do next: decided for the first rank that asks,
-/// kept until all ranks took it. A rank may ask for the next answer before the others took this one
-/// (with a pipelined engine it does); it waits then.
+/// What a tensor-parallel group has been told to do next. It is decided for the first rank that
+/// asks, and kept until all ranks have taken it. A rank may ask for the next answer before the
+/// others took this one (with a pipelined engine it does); then it waits.
 struct RankAnswer {
-  std::uint64_t finished = 0, running = 0;  ///< the iterations named by whoever asked
+  std::uint64_t finished = 0, running = 0;  ///< iterations that the asking rank named
   StepReply reply;
   std::vector<bool> taken;  ///< by rank
 };
 struct RankSteps {
-  std::vector<std::uint64_t> finished;  ///< by rank: the last iteration it says it has finished
-  std::optional<RankAnswer> answer;     ///< none before the first step
-  std::optional<RankAnswer> previous;   ///< the one before, for a rank whose reply was lost
-  std::vector<Command> ahead;           ///< steps that wait for the others, in order of arrival
+  /// By rank: the last iteration that it says it has finished.
+  std::vector<std::uint64_t> finished;
+  std::optional<RankAnswer> answer;    ///< none before the first step
+  std::optional<RankAnswer> previous;  ///< the answer before, for a rank whose reply was lost
+  std::vector<Command> ahead;          ///< steps that wait for the others, in order of arrival
 };
 
 /// Blocks of a session's requests that are copied to DRAM before they have to leave.
 struct CopiesAhead {
-  std::set<Request*, ByKey> wanting;  ///< those with a sealed block that DRAM may lack
+  std::set<Request*, ByKey> wanting;  ///< requests with a sealed block that DRAM may lack
   Bytes under_way;
-  bool short_of_dram = false;  ///< layers that shall leave found no room there
+  bool short_of_dram = false;  ///< layers that should leave found no room there
   bool crowded = false;        ///< a prompt that comes in chunk by chunk found no room
 };
 
-/// An engine, or the node, that is out of service: it gets nothing new.
+/// An engine, or the node, is out of service: it gets nothing new.
 struct Draining {
   TimePoint since{0};
   std::optional<TimePoint> deadline;  ///< what is left then ends; none: it runs to its end
 };
 
-/// Whether anybody is there to step.
+/// Whether the engine is there to step.
 struct Life {
   TimePoint attached{0};
   bool dying = false;
-  bool parting = false;      ///< dying by the goodbye of a rank; the others are still to follow
+  bool parting = false;      ///< it dies because a rank said goodbye; the other ranks still have to
   TimePoint dying_since{0};  ///< valid while it dies
   bool responsive = true;
-  std::optional<TimePoint> silent_since;  ///< from when it is told until its return is
+  std::optional<TimePoint> silent_since;  ///< set while it is silent and that has been told
   TimePoint last_step{0};
   TimePoint last_beat{0};
-  std::optional<TimePoint> awaited_since;  ///< silent, and others wait for what it holds
+  std::optional<TimePoint> awaited_since;  ///< it is silent, and others wait for what it holds
   bool evicted = false;                    ///< awaited for too long: its end has been asked for
-  std::optional<Draining> draining;        ///< out of service by itself
+  std::optional<Draining> draining;        ///< the engine itself is out of service
   bool drained_told = false;
 };
 
@@ -163,15 +165,15 @@ struct Life {
 struct PlacedRequests {
   std::vector<PlacedRequest> all;  ///< by id
   std::uint32_t waiting = 0, running = 0, parked = 0;
-  bool waited = false;  ///< somebody waits until the next call
+  bool waited = false;  ///< a request waits until the next call
   TimePoint last_call{0};
 
-  /// Whether what the last call said may still be so: an engine for which nobody waits has nothing
-  /// to ask.
+  /// Whether what the last call said may still be true: an engine for which nobody waits has
+  /// nothing to ask.
   [[nodiscard]] bool is_news(TimePoint now) const {
     return now - last_call <= std::chrono::seconds(1);  // kvd design
   }
-  /// Null: the last call did not name it.
+  /// Null: the last call did not name the request.
   [[nodiscard]] PlacedRequest* find(RequestId request) {
     const auto at = std::lower_bound(
         all.begin(), all.end(), request,
@@ -181,18 +183,21 @@ struct PlacedRequests {
 };
 
 struct Iterations {
-  std::uint64_t granted = 0;   ///< the last one
-  std::uint64_t finished = 0;  ///< last the engine, with all its ranks, reported as finished
-  std::uint64_t reported = 0;  ///< last whose tokens are counted; of ranks, the first to say so
+  std::uint64_t granted = 0;  ///< the last granted iteration
+  /// The last that the engine, with all its ranks, reported as finished.
+  std::uint64_t finished = 0;
+  /// The last whose tokens are counted; in a group, the first rank to report one counts.
+  std::uint64_t reported = 0;
   std::uint64_t table_version = 0;
-  bool stepping = false;        ///< the last step reply had something to run
-  bool overlapped = false;      ///< the last step came while an iteration ran
-  std::optional<Tokens> chunk;  ///< prompt tokens the next may have; none: any number
-  Tokens granted_prefill;       ///< prompt tokens of the last granted iteration
-  Tokens reported_prefill;      ///< prompt tokens of the last reported one
+  bool stepping = false;    ///< the last step reply had something to run
+  bool overlapped = false;  ///< the last step came while an iteration ran
+  /// Prompt tokens that the next iteration may have; none: any number.
+  std::optional<Tokens> chunk;
+  Tokens granted_prefill;   ///< prompt tokens of the last granted iteration
+  Tokens reported_prefill;  ///< prompt tokens of the last reported one
 };
 
-/// The mean of the last few.
+/// The mean of the last few values.
 class RecentMean {
  public:
   void add(double value) {
@@ -211,38 +216,40 @@ class RecentMean {
 
 /// What the engine's steps and answers have shown (knowledge.hpp).
 struct Costs {
-  /// Compute time of an iteration without prefill, over the tokens of its batch. Slow to forget: a
-  /// batch's tokens change by little from step to step.
+  /// Compute time of an iteration without prefill, over the tokens of its batch. It forgets slowly,
+  /// because a batch's tokens change little from step to step.
   planner::FittedLine compute{0.998};
-  planner::FittedPlane step{0.99};    ///< iteration time over contexts that decode, and prompts
-  planner::FittedLine prefill{0.97};  ///< what prefill adds to one, where the engine places
-  double token_s = 0;                 ///< what a token of such a context adds to it; 0: not yet
-  double decode_s = 0;                ///< mean time of an iteration without prefill; 0: not yet
-  double prefill_token_s = 0;         ///< what a prompt token adds to one; 0: not yet
-  double prefill_share = 1;           ///< of an iteration with prompt tokens, on the mean
-  double prefill_ahead_s = 0;         ///< of prompts that have begun, as of its last step
-  planner::LengthPredictor lengths;   ///< of its answers
-  planner::LoadMemory load;           ///< whether the last prefix that DRAM had was loaded
+  /// Iteration time over the contexts of decoding requests, and prompts.
+  planner::FittedPlane step{0.99};
+  /// What prefill adds to an iteration, where the engine places.
+  planner::FittedLine prefill{0.97};
+  double token_s = 0;   ///< what a token of such a context adds to an iteration; 0: not known yet
+  double decode_s = 0;  ///< mean time of an iteration without prefill; 0: not known yet
+  double prefill_token_s = 0;        ///< what a prompt token adds to an iteration; 0: not known yet
+  double prefill_share = 1;          ///< mean share of an iteration with prompt tokens
+  double prefill_ahead_s = 0;        ///< prefill of prompts that have begun, as of the last step
+  planner::LengthPredictor lengths;  ///< lengths of its answers
+  planner::LoadMemory load;          ///< whether the last prefix that DRAM had was loaded
 
-  // An engine that places its blocks shows these, too.
+  // Engines that place their own blocks show these as well.
   planner::FittedLine decode{0.98};  ///< time of iterations without prefill, over their decodes
   RecentMean lateness;  ///< how long past the due time of their next token requests came back
-  RecentMean prompts;   ///< tokens of those that came in
-  std::int64_t most_running = 0;  ///< at a time
-  double tokens_per_s = 0;        ///< made while somebody waited; 0: not known yet
+  RecentMean prompts;   ///< tokens of the requests that came in
+  std::int64_t most_running = 0;  ///< most requests that ran at a time
+  double tokens_per_s = 0;        ///< tokens made while a request waited; 0: not known yet
   struct Window {
     double s = 0;
     std::int64_t tokens = 0;
-  } window;  ///< in which somebody waited, and the tokens made in it
+  } window;  ///< the window in which a request waited, and the tokens made in it
 };
 
-/// How the engine's requests are served, by class. They become series of metrics, so they are few:
-/// the last place is for all that find none.
+/// How well the engine's requests are served, by class. Classes become series of metrics, so there
+/// are few: the last place is for all that find no place of their own.
 class ClassServices {
  public:
   static constexpr std::size_t kMost = 8;
 
-  /// `own`: the class of requests that name none; its place is the first.
+  /// `own`: the class of requests that name none; it has the first place.
   explicit ClassServices(std::string own = {}) : all_(1) { all_[0].name = std::move(own); }
 
   [[nodiscard]] std::uint8_t place_of(std::string_view name) {
@@ -260,11 +267,11 @@ class ClassServices {
   std::vector<ClassService> all_;
 };
 
-/// Since it attached.
+/// Totals since the engine attached.
 struct Totals {
   std::uint64_t steps = 0, rotations_in = 0, rotations_out = 0, tokens = 0;
-  /// Tokens, and lifted to the least of its domain's others when its first request comes: an engine
-  /// saves up no turns while it has nothing to do.
+  /// Tokens served. When the engine's first request comes they are raised to the least of its
+  /// domain's other engines: an engine saves up no turns while it has nothing to do.
   Tokens served{};
   ClassServices services{};
 };
@@ -284,20 +291,21 @@ struct Session {
 
   LayerPlan plan;
   std::optional<PendingPlace> place;
-  bool streaming = false;  ///< its layers may stream: a placement policy decides (as of its step)
+  /// Its layers may stream, because a placement policy decides (as of its step).
+  bool streaming = false;
   CopiesAhead ahead;
-  std::optional<PlacedRequests> placed;  ///< of an engine that has asked for its schedule
+  std::optional<PlacedRequests> placed;  ///< only of an engine that has asked for its schedule
 
   std::vector<Request*> active;     ///< its requests, by id
-  std::vector<Request*> inside;     ///< of these, all that do not wait in line
-  Line line;                        ///< the others
-  std::vector<HoldEntry> given_up;  ///< ended by us, and why; the next reply says so
+  std::vector<Request*> inside;     ///< those of them that do not wait in line
+  Line line;                        ///< those that wait in line
+  std::vector<HoldEntry> given_up;  ///< requests that kvd ended, and why; the next reply says so
   Leases leases;
 
   [[nodiscard]] std::uint32_t groups() const { return shape.groups(); }
   [[nodiscard]] const Devices& devices() const { return info.devices; }
   [[nodiscard]] bool on(DeviceId device) const { return info.devices.has(device); }
-  /// Where level 1, and whoever has one device, has all its HBM.
+  /// The share in which level 1, and any engine with one device, has all its HBM.
   [[nodiscard]] Share share() const { return {info.domain, info.devices.first()}; }
   /// Layer groups of the ranks on the device.
   [[nodiscard]] std::uint32_t groups_on(DeviceId device) const {
@@ -307,7 +315,7 @@ struct Session {
     return info.devices.several() ? info.devices.of_rank(group / shape.rank_groups())
                                   : info.devices.first();
   }
-  /// Where the group's layers of the block are staged: its rank's place.
+  /// Where the group's layers of the block are staged: the place of its rank.
   [[nodiscard]] std::uint32_t staging_place(std::uint32_t block, std::uint32_t group) const {
     return block * shape.ranks + group / shape.rank_groups();
   }
@@ -320,7 +328,7 @@ struct Session {
   [[nodiscard]] Bytes bytes_for(Tokens count) const {
     return shape.slot_bytes() * (blocks_for(count) * groups());
   }
-  /// The part of it on the device.
+  /// The part of these bytes on the device.
   [[nodiscard]] Bytes bytes_for(Tokens count, DeviceId device) const {
     return shape.slot_bytes() * (blocks_for(count) * groups_on(device));
   }

@@ -13,18 +13,18 @@ namespace {
 
 constexpr std::size_t kMostSpaces = 16;  ///< of a session
 constexpr std::size_t kMostNeeds = 16;   ///< of a space
-/// An engine that asks no longer wants nothing more. What it has it keeps.
+/// An engine that stopped asking wants nothing more. It keeps what it has.
 constexpr Nanoseconds kWordGood = std::chrono::seconds(2);
-/// Whoever wanted something is likely to want it again within so long, and others that have more
-/// time do not get it until then: for them to give it back takes longer than to compute a prompt.
-/// kvd design.
+/// A space that wanted something is likely to want it again within so long. Others that have more
+/// time do not get it until then, because giving it back takes longer than computing a prompt. kvd
+/// design.
 constexpr Nanoseconds kWantedAgain = std::chrono::seconds(10);
-/// Requests whose goals are up to so many times longer count as having the same.
+/// Goals that are up to so many times longer count as equal.
 constexpr std::int64_t kAlike = 8;
 
 std::string named(RegionId space) { return "space " + std::to_string(space.value); }
 
-/// What a space with so many positions takes.
+/// What a space with `positions` positions takes.
 Bytes bytes_of_positions(std::size_t positions) {
   return Bytes(static_cast<std::int64_t>(2 * sizeof(Space) + kMostNeeds * sizeof(Need) +
                                          positions * sizeof(Backing)));
@@ -35,7 +35,7 @@ std::int64_t held(const Space& space) {
                        [](const Backing& one) { return static_cast<bool>(one.region); });
 }
 
-/// What an older client tells is as if its requests had begun.
+/// What an older client tells counts as if its requests had begun.
 std::vector<Need> needs_of(const Demand& told) {
   if (!told.needs.empty()) return told.needs;
   if (told.age <= Nanoseconds(0)) return {};
@@ -49,16 +49,17 @@ Nanoseconds goal_of(const Need& need, const Session& session, const Context& con
   return of_class == classes.end() ? Slo{}.ttft : of_class->second.ttft;
 }
 
-/// Until the oldest of them is due. `late`: those that cannot be in time any more wait for longer.
-/// Nobody has waited for longer than its session is there.
+/// The time until the oldest of them is due. `late`: requests that cannot be in time any more wait
+/// for longer. No request counts as waiting for longer than its session exists.
 Nanoseconds slack_of(const Need& need, const Session& session, const Context& context, bool late) {
   const Nanoseconds goal = goal_of(need, session, context);
   const Nanoseconds age = std::min(need.age, context.now - session.life.attached);
   return ServingOrder::Due(context).after(goal, late && !need.begun && age > goal) - age;
 }
 
-/// Whose turn it is first, and what all would use that are due by then: one that is late has its
-/// part as before, but makes nobody else late.
+/// Adds to `want` what the space's most urgent request needs and when it is due, and what all
+/// requests due by each time would use. A late request has its part as before, but makes no other
+/// request late.
 void add_needs(const Session& session, const Space& space, Bytes slab, const Context& context,
                Want& want) {
   const std::int64_t most = std::ssize(space.at);
@@ -77,7 +78,8 @@ void add_needs(const Session& session, const Space& space, Bytes slab, const Con
   }
 }
 
-/// What requests with the tightest goals use, until they use more, or have not for a while.
+/// Remembers what requests with the tightest goals use, until they use more, or have not used it
+/// for a while.
 void remember(const Session& session, const Context& context, Space& space) {
   const std::vector<Need> needs = needs_of(space.demand);
   Usual now{{}, Nanoseconds::max(), context.now};
@@ -93,8 +95,8 @@ void remember(const Session& session, const Context& context, Space& space) {
   if (!needs.empty() && (tighter || more || over)) space.usual = now;
 }
 
-/// Nothing that it says of itself counts for more than kvd knows: nobody needs more than it has
-/// addresses for.
+/// Nothing that an engine says of itself counts for more than kvd knows: none needs more than it
+/// has addresses for.
 Want want_of(const Session& session, const Space& space, Bytes slab, const Context& context) {
   Want want;
   want.domain = session.info.domain;
@@ -208,17 +210,18 @@ void Spaces::on_share(const Command& command, const ShareSpace& share,
   context_.reply(command, ValueReply{static_cast<std::uint64_t>(granted.value)});
 }
 
-// Whoever waits in a line of kvd's is one more who wants: its fair part is not lent out.
+// Each request that waits in a line of kvd's counts as one more want: its fair part is not lent
+// out.
 std::int64_t Spaces::grant(const Session& asker, RegionId space,
                            const std::map<DomainId, Bytes>& awaited) {
   const Share share = asker.share();
   const pool::TierPool& hbm = store_.hbm.of(share.device);
   const Bytes slab = slab_bytes(asker);
-  // What is cached makes way for a region of the domain.
+  // Cached blocks make way for a region of the domain.
   const std::int64_t cached = store_.cache.evictable(share.domain, Tier::kHbm, share.device) / slab;
   std::int64_t budget = hbm.region_room(share.domain) + cached;
   std::vector<Want> wants;
-  std::map<DomainId, std::int64_t> limits;  // of what spaces have of a domain's HBM
+  std::map<DomainId, std::int64_t> limits;  // the most that spaces have of a domain's HBM
   std::size_t own = 0;
   for (const auto& [engine, session] : requests_.sessions()) {
     if (session.share().device != share.device) continue;

@@ -10,21 +10,21 @@
 
 namespace kvd::core {
 
-/// Level-1 memory that comes and goes (a balloon): an engine has addresses for the most it may ever
+/// Level-1 memory that comes and goes (a balloon). An engine has addresses for the most it may ever
 /// get, and puts regions behind them as it needs them. It tells what its requests need, and hears
-/// what it may have beside all others (fair_grants.hpp). It takes and hands back by itself: nobody
-/// takes from it what it has, so quotas hold for it as for any region.
+/// what it may have besides all others (fair_grants.hpp). It takes and hands back by itself: nobody
+/// takes what it has, so quotas apply to it as to any region.
 ///
 /// Source: kvd/DESIGN.md "Spaces".
 ///
-/// Owner: control thread. Errors: as the replies say. Cost: O(slabs of the space) a command,
-/// a share O(slabs of all spaces).
+/// Owner: control thread. Errors: as the replies say. Cost: O(slabs of the space) a command, a
+/// share O(slabs of all spaces).
 class Spaces {
  public:
   Spaces(Context& context, store::Store& store, Requests& requests)
       : context_(context), store_(store), requests_(requests) {}
 
-  /// Regions and spaces share their numbers, so that a cache can name either.
+  /// Regions and spaces share one numbering, so that a cache can name either.
   [[nodiscard]] RegionId next_id() { return RegionId(++last_id_); }
 
   void on_open(const Command& command, const OpenSpace& open);
@@ -36,7 +36,8 @@ class Spaces {
 
   /// The region is no longer the session's.
   static void forget(Session& session, RegionId region);
-  /// How many slabs the region or the space has place for; none: the session has no such.
+  /// How many slabs the region or space has room for; none: the session has no such region or
+  /// space.
   [[nodiscard]] static std::optional<std::uint32_t> slabs_of(const Session& session, RegionId id);
 
  private:
