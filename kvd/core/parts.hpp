@@ -24,8 +24,8 @@
 
 namespace kvd::core {
 
-/// All that decide, put together on the ground they stand on. A part is given those above it, and
-/// calls no other.
+/// All parts that decide, put together on the ground they stand on. A part is given those above it,
+/// and calls no other.
 ///
 /// Owner: control thread. The ground outlives it.
 struct Parts {

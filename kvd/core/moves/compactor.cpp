@@ -15,7 +15,8 @@ void Compactor::start() {
   store_.compaction.start(slabs, movable(slabs), Bytes(most.value / 4));
 }
 
-// Where a copy brings blocks of a request in, or an iteration streams them, those in DRAM are read.
+// Blocks in DRAM are being read where a copy brings a request's blocks in, or an iteration streams
+// them.
 std::vector<store::Movable> Compactor::movable(const std::vector<SlabIndex>& slabs) const {
   std::vector<store::Movable> found;
   const pool::TierPool& dram = store_.dram;
@@ -28,7 +29,7 @@ std::vector<store::Movable> Compactor::movable(const std::vector<SlabIndex>& sla
     const Bytes slot_bytes = requests_.session_of(request).shape.slot_bytes();
     for (std::uint32_t i = 0; i < request.table.size(); ++i) {
       const SlotId slot = store_.blocks.slot(request.table, i, Tier::kDram);
-      // Others may begin to read what they share.
+      // Others may begin to read a block that they share.
       if (slot.none() || !among[slot.slab().value] || store_.blocks.shared(request.table, i))
         continue;
       const pool::SlotState state = dram.state(slot);
@@ -40,13 +41,13 @@ std::vector<store::Movable> Compactor::movable(const std::vector<SlabIndex>& sla
 }
 
 // A block that was given up meanwhile, or that did not arrive, leaves its new slot free. The old
-// one is held for what came to read it while it moved.
+// slot is held for any copy that began to read it while the block moved.
 void Compactor::finish(const store::Compaction::Round& round, bool ok) {
   std::vector<SlotId> unused;
   for (const auto& [block, to] : round.moves) {
     Request* const found = requests_.find(block.request.engine, block.request.request);
-    // While it is read nobody else gets the slot: what is there now was there then.
-    // What others share by now they may be reading where it was.
+    // Nobody else gets the slot while it is read, so the block that is there now was there then.
+    // Others that share it by now may be reading it at its old place.
     const bool stayed = found && block.place < found->table.size() &&
                         store_.blocks.slot(found->table, block.place, Tier::kDram) == block.slot &&
                         !store_.blocks.shared(found->table, block.place);

@@ -8,9 +8,9 @@
 
 namespace kvd::core {
 
-/// Blocks that move within DRAM, so that a class that lacks a slab there gets one. The store says
-/// which (store/compaction.hpp); what only the requests know is here: who has the blocks, and what
-/// copies them.
+/// Moves blocks within DRAM, so that a class that lacks a slab there gets one. The store says which
+/// (store/compaction.hpp). This class adds what only the requests know: who has the blocks, and
+/// which copies touch them.
 ///
 /// Source: kvd/DESIGN.md "Compaction".
 ///
@@ -23,10 +23,10 @@ class Compactor {
         requests_(ground.requests),
         budget_(ground.budget) {}
 
-  /// Starts the next round, if a slab is wanted and none is under way. It may move as much as
-  /// copies ahead may take of what a step may move: it waits in the same queue.
+  /// Starts the next round if a slab is wanted and none is under way. A round may move as much as
+  /// copies ahead may take of a step's budget, because it waits in the same queue.
   void start();
-  /// Puts the blocks where their bytes are now.
+  /// Records the new places of the blocks.
   void finish(const store::Compaction::Round& round, bool ok);
 
  private:

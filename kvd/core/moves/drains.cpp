@@ -10,7 +10,7 @@ namespace kvd::core {
 
 namespace {
 
-/// Requests that have begun, or what stands for them.
+/// Requests that have begun, or what counts in their place.
 std::uint64_t left_of(const Session& session) {
   if (session.class_id) return session.active.size();
   if (session.placed) {
@@ -72,7 +72,7 @@ void Drains::end_left(Session& session) {
   const bool all = is_past(now->deadline, context_.now);
   for (Request* r : std::vector(session.active)) {
     if (!all && !r->waits()) continue;
-    // Its engine may be computing it: it gets no more, and ends when that is over.
+    // Its engine may be computing it: it gets no more memory, and ends when that iteration is over.
     r->verdict = Verdict::kDrained;
     if (r->progress.last_iteration > session.iterations.finished) continue;
     session.given_up.push_back({r->key.request, Hold::kDrained});

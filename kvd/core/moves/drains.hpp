@@ -11,21 +11,21 @@
 namespace kvd::core {
 
 /// Engines that an operator takes out of service, one or all of the node: they get nothing new, and
-/// what they have begun runs to its end. Requests that wait end at once, as another engine can take
-/// them at no loss; at the deadline, if there is one, so does all that is left. Both at a step of
-/// the engine that finds no iteration with them under way: what it reports is counted first, and
-/// the reply tells of the end.
+/// what they have begun runs to its end. Requests that wait end at once, since another engine can
+/// take them at no loss. At the deadline, if there is one, everything that is left ends as well.
+/// Both happen at a step of the engine that finds no iteration with these requests under way: what
+/// it reports is counted first, and the reply tells of the end.
 ///
-/// Of an engine that places its blocks, kvd only says who comes in: nobody who has not begun. What
-/// waits there is the engine's to send on, and at a deadline nothing of it ends. Regions are the
-/// engine's until it gives them back.
+/// For an engine that places its own blocks kvd only decides who comes in, and lets no request in
+/// that has not begun. The engine itself sends on what waits there, and at a deadline nothing of it
+/// ends. Regions belong to the engine until it gives them back.
 ///
 /// Source: kvd/DESIGN.md "Out of service".
 ///
 /// Owner: control thread. Cost: O(requests of the session) while it drains, else O(1).
 class Drains {
  public:
-  /// To whoever asks for something new.
+  /// What anyone who asks for something new is told.
   static constexpr const char* kRefusal =
       "this engine is taken out of service: send the request to another one, or put it back with "
       "kvdctl drain --cancel";
@@ -33,19 +33,20 @@ class Drains {
   Drains(Context& context, Requests& requests, RequestMemory& memory)
       : context_(context), requests_(requests), memory_(memory) {}
 
-  /// Does nothing for an engine that is not there.
+  /// Does nothing for an engine that does not exist.
   void on_drain(const Drain& drain);
   /// Unavailable while the whole node drains.
   [[nodiscard]] Status takes_engines() const;
-  /// By itself or with the node.
+  /// The engine drains, by itself or with the node.
   [[nodiscard]] bool drains(const Session& session) const { return node_ || session.life.draining; }
-  /// Ends what shall not run any more, after the step's reports were taken.
+  /// Ends what should not run any more, after the step's reports were taken.
   void end_left(Session& session);
   /// At every tick: tells once when an engine has nothing left.
   void watch();
 
-  /// None: it is in service. `left` counts its requests; of an engine that places, those that have
-  /// begun; of one that kvd knows no requests of, its regions.
+  /// None: the engine is in service. `left` counts its requests. For an engine that places its own
+  /// blocks it counts those that have begun, and for one of which kvd knows no requests it counts
+  /// regions.
   [[nodiscard]] std::optional<DrainStatus> status(const Session& session) const;
   /// The same for the node; `left` counts engines that have something left.
   [[nodiscard]] std::optional<DrainStatus> status() const;

@@ -7,10 +7,11 @@ namespace kvd::core {
 
 namespace {
 
-/// Above it nothing is copied ahead, and copies make way for what has no other place.
+/// Above this share of DRAM nothing is copied ahead, and copies make way for what has no other
+/// place.
 constexpr double kEagerDramShare = 0.8;
-/// Blocks that a step copies ahead at most, and cached rows that make way for one request's: the
-/// control thread has others to serve.
+/// The most blocks that a step copies ahead, and the most cached rows that make way for the blocks
+/// of one request: the control thread has others to serve.
 constexpr std::int64_t kMostAhead = 2048;
 
 }  // namespace
@@ -22,7 +23,8 @@ void DramCopies::make_ahead(Session& session) {
       session.ahead.wanting.begin(), session.ahead.wanting.end(),
       [&](const Request* r) { return context_.tuning.rotation.eager || !r->layers.away.empty(); });
   if (!wanted) return;
-  // What is under way delays who really leaves: no more than a quarter of what a step may move.
+  // Copies under way delay requests that really leave, so they are at most a quarter of what a step
+  // may move.
   const Bytes whole_block = session.shape.slot_bytes() * std::int64_t{session.groups()};
   Bytes budget =
       std::max(whole_block, Bytes(budget_.per_step(session).value / 4)) - session.ahead.under_way;
@@ -31,12 +33,12 @@ void DramCopies::make_ahead(Session& session) {
   const double used =
       1 - static_cast<double>(store_.cache.available(session.info.domain, Tier::kDram).value) /
               static_cast<double>(capacity.value);
-  // Layers that shall leave come first: somebody waits for their room. While they find none, copies
-  // ahead would only take again what was dropped for them.
+  // Layers that should leave come first, because requests wait for their room. While they find no
+  // room, copies ahead would only take back what was dropped for them.
   for (const bool away_only : {true, false}) {
     if (!away_only && (!context_.tuning.rotation.eager || used > kEagerDramShare)) return;
     if (!away_only && short_of_dram(session.info.domain)) return;
-    // One that loses copies to another meanwhile joins them.
+    // A request that loses copies to another meanwhile joins them.
     for (Request* r : session.ahead.wanting) {
       if (budget <= Bytes(0)) return;
       if (r->moves.sync || r->moves.rotation || r->leaving || (!r->runs() && !r->paused()))
@@ -78,7 +80,7 @@ Bytes DramCopies::sync_request(Session& session, Request& request, bool away_onl
     }
   }
   if (chosen.empty()) {
-    // The end of somebody else's copy changes nothing of this request: it is asked again.
+    // The end of another request's copy changes nothing of this request, so it is asked again.
     if (!busy) nothing_left = request.layers_version();
     return Bytes(0);
   }
@@ -88,7 +90,7 @@ Bytes DramCopies::sync_request(Session& session, Request& request, bool away_onl
                 : store_.cache.try_take(Tier::kDram, session.taker(), count, kMostAhead);
   if (grant.code != ErrorCode::kOk) {
     session.ahead.short_of_dram = session.ahead.short_of_dram || away_only;
-    // As many rows made way as may in one step: the next one goes on.
+    // As many rows have made way as may in one step: the next step goes on.
     return grant.code == ErrorCode::kWouldBlock && !away_only ? budget : Bytes(0);
   }
   store_.moves.place(request.table, chosen, Tier::kDram, grant.slots);
@@ -120,8 +122,8 @@ bool DramCopies::takes(Request& request) {
   return spare(session.info.domain) >= session.shape.slot_bytes() * moves;
 }
 
-/// How many copies in DRAM the request can do without. Those of one that leaves, and of layers that
-/// leave, are what it will read; of a shared block some other owner may have nothing else.
+/// How many copies in DRAM the request can do without. A request that leaves, or whose layers
+/// leave, will read its copies; and another owner of a shared block may have nothing else.
 std::int64_t DramCopies::spare_copies(const Request& request) const {
   if (!request.layers.streams.empty() || request.moves.sync || request.moves.rotation ||
       request.moves.fetch || request.leaving) {
@@ -135,7 +137,7 @@ std::int64_t DramCopies::spare_copies(const Request& request) const {
   return stay;
 }
 
-/// Which places those are.
+/// The places of those copies.
 std::vector<std::uint32_t> DramCopies::spare_places(const Request& request) const {
   std::vector<std::uint32_t> places;
   const std::uint32_t groups = request.table.groups();
@@ -149,8 +151,8 @@ std::vector<std::uint32_t> DramCopies::spare_places(const Request& request) cons
   return places;
 }
 
-// Drops copies of requests that run: such a copy can be made again, and whoever asks has no other
-// place to go.
+// Drops copies of running requests: such a copy can be made again, while the request that asks has
+// no other place to go.
 Bytes DramCopies::drop(DomainId domain, Bytes needed) {
   Bytes dropped;
   requests_.each_inside_in(domain, [&](Request& r) {

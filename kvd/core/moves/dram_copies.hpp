@@ -7,9 +7,9 @@
 
 namespace kvd::core {
 
-/// Copies in DRAM of blocks that HBM has, too: made ahead of need, so that a request can leave
-/// without waiting (eager rotation) and layers can leave by plan, and dropped when DRAM is wanted
-/// for what has no other place.
+/// Copies in DRAM of blocks that HBM has, too. They are made ahead of need, so that a request can
+/// leave without waiting (eager rotation) and layers can leave by plan. They are dropped when DRAM
+/// is wanted for what has no other place.
 ///
 /// Source: SuperInfer sec. 5; kvd/DESIGN.md "Blocks that come and go".
 ///
@@ -26,14 +26,14 @@ class DramCopies {
 
   /// Copies full blocks of the session's requests, within what rotation leaves of the link.
   void make_ahead(Session& session);
-  /// DRAM that is free, or a copy that can be dropped.
+  /// DRAM that is free or holds a copy that can be dropped.
   [[nodiscard]] Bytes spare(DomainId domain);
-  /// Whether DRAM has room for what of the request is in HBM alone.
+  /// Whether DRAM has room for those blocks of the request that only HBM has.
   [[nodiscard]] bool takes(Request& request);
-  /// Slots for what has no other place: copies make way for it. Errors as Tiers::take.
+  /// Takes slots for what has no other place: copies make way for it. Errors as Tiers::take.
   [[nodiscard]] pool::SlotGrant take(const Session& session, std::uint32_t count);
 
-  /// Drops copies of as many bytes, or all there are; says how many.
+  /// Drops copies of as many bytes, or all there are; returns how many bytes.
   Bytes drop(DomainId domain, Bytes needed);
 
  private:

@@ -22,7 +22,8 @@
 
 namespace kvd::core {
 
-/// What all parts of the Controller stand on. They are made with it and keep what they use.
+/// What all parts of the Controller stand on. The parts are made with it, and keep those members of
+/// it that they use.
 struct Ground {
   explicit Ground(Config config)
       : context(std::move(config)),

@@ -6,9 +6,9 @@ namespace kvd::core {
 
 namespace {
 
-/// Where a rotation policy streams large requests only: layers stream while HBM holds fewer
-/// requests than this, because a whole one is then too coarse to rotate. With more, the link would
-/// carry a large part of all blocks in every step, and engines would wait for it.
+/// For rotation policies that stream large requests only. Layers stream while HBM holds fewer
+/// requests than this, because a whole request is then too coarse to rotate. With more, the link
+/// would carry a large part of all blocks in every step, and engines would wait for it.
 constexpr std::int64_t kFewRequests = 2;
 
 }  // namespace
@@ -77,12 +77,12 @@ bool Needs::prefills_layerwise(const Session& session) const {
 }
 
 Tokens Needs::most_tokens(const Session& session) const {
-  // Divided, never multiplied: a session chooses its shape, and a product of it could wrap.
+  // Divides and never multiplies: a session chooses its shape, and a product of it could wrap.
   const std::int64_t slots = most_hbm_slots(session);
   const std::int64_t groups = session.groups();
   std::int64_t most = slots / groups;
   if (layers_may_stream(session)) {
-    // A staging set for each rank and the open blocks in HBM, everything else in DRAM.
+    // A staging set for each rank and the open blocks stand in HBM, everything else in DRAM.
     const std::int64_t staged = (slots - 2 * groups) / std::int64_t{session.shape.ranks};
     most = std::max(most, std::min(staged, most_slots(store_.dram, session) / groups));
   }

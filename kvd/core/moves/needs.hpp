@@ -9,7 +9,7 @@ namespace kvd::core {
 /// Below three groups, staging and open blocks take what streaming would save.
 inline constexpr std::uint32_t kLeastGroups = 3;
 /// One part in so many of HBM is kept for prompts that prefill layer by layer. Source: LayerKV's
-/// threshold of free blocks (its number is not published; ours).
+/// threshold of free blocks; its number is not published, so this one is ours.
 inline constexpr std::int64_t kLayerwiseShare = 20;
 
 /// How much memory a request needs in order to run, and how much its domain can come to have.
@@ -20,32 +20,33 @@ class Needs {
   explicit Needs(Ground& ground)
       : context_(ground.context), store_(ground.store), requests_(ground.requests) {}
 
-  /// HBM it needs to run, as its engine runs now: all, or of one device.
+  /// HBM that the request needs to run, as its engine runs now: in all, or on one device.
   [[nodiscard]] Bytes to_run(const Request& request) const;
   [[nodiscard]] Bytes to_run(const Request& request, DeviceId device) const;
   /// The same with all its layers streamed: a staging set for each rank, the open block of every
-  /// group, and one to grow into.
+  /// group, and one block to grow into.
   [[nodiscard]] Bytes to_stream(const Request& request) const;
   [[nodiscard]] Bytes to_stream(const Request& request, DeviceId device) const;
   /// Its engine waits for layers, and the placement policy streams.
   [[nodiscard]] bool layers_may_stream(const Session& session) const;
-  /// They may, and its requests are so large that it pays.
+  /// They may stream, and its requests are so large that streaming pays.
   [[nodiscard]] bool layers_stream(const Session& session) const;
-  /// Its prompts may prefill layer by layer into DRAM, a few blocks of HBM at a time. Not where its
-  /// ranks have several devices: a prompt is chosen for that on one.
+  /// Its prompts may prefill layer by layer into DRAM, a few blocks of HBM at a time. They do not
+  /// where its ranks have several devices, since a prompt is chosen for it on one device.
   [[nodiscard]] bool prefills_layerwise(const Session& session) const;
-  /// Tokens of one request of the session that HBM holds with everything else out of the way.
+  /// The most tokens of one request that HBM holds with everything else out of the way.
   [[nodiscard]] Tokens most_tokens(const Session& session) const;
-  /// Slots of the session's class that its domain can come to have in the tier.
+  /// The most slots of the session's class that its domain can come to have in the tier.
   [[nodiscard]] static std::int64_t most_slots(const pool::TierPool& tier, const Session& session);
-  /// In HBM, so many as its ranks can use alike.
+  /// The same in HBM, as far as all ranks can use equally many.
   [[nodiscard]] std::int64_t most_hbm_slots(const Session& session) const;
-  /// What the domain may have of the tier at most.
+  /// The most of the device's HBM that the domain may have.
   [[nodiscard]] Bytes hbm_limit(Share share) const;
   [[nodiscard]] Bytes dram_limit(DomainId domain) const;
 
  private:
-  /// Whether so few of its requests fill the device's HBM that it pays to stream.
+  /// Whether its requests are so large that few of them fill the device's HBM, so that streaming
+  /// pays.
   [[nodiscard]] bool has_large_requests(const Session& session, DeviceId device) const;
 
   Context& context_;

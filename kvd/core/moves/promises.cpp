@@ -37,8 +37,8 @@ void Promises::expire(Share share) {
     promised = promised || r.promised;
   });
   if (!promised) return;
-  // A promise ends with its need: what is free or already on its way out may do by now, or nobody
-  // waits any more. One made for a region ends with that.
+  // A promise ends with its need: memory that is free or already on its way out may do by now, or
+  // nobody waits any more. A promise made for a region ends with the region's wait.
   Bytes spare = supply_.of(share);
   requests_.each_inside_on(share, [&](Request& r) {
     if (!r.promised) return;
@@ -53,7 +53,7 @@ void Promises::expire(Share share) {
   });
 }
 
-// One of several devices was perhaps promised for another of them.
+// A victim with several devices may have been promised for another of them.
 bool Promises::needed_elsewhere(const Request& request, Share share) {
   const std::vector<DeviceId>& devices = requests_.session_of(request).devices().all();
   return std::any_of(devices.begin(), devices.end(), [&](DeviceId device) {

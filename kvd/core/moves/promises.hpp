@@ -6,8 +6,8 @@
 namespace kvd::core {
 
 /// Decides who leaves for others. A request of the engine that steps leaves once its iteration has
-/// finished; one of another engine is promised, until that engine steps or nobody needs it any
-/// more.
+/// finished. A request of another engine is promised, until that engine steps or nobody needs it
+/// any more.
 ///
 /// Owner: control thread. Cost: O(requests of the domain that do not wait in line).
 class Promises {
@@ -20,9 +20,9 @@ class Promises {
 
   /// `caller`: the engine that steps.
   void preempt(Request& request, EngineId caller, Promise why);
-  /// The engine steps: what others were promised of it leaves.
+  /// The engine steps: those of its requests that were promised to others leave.
   void acknowledge(Session& session);
-  /// Ends promises that nobody needs any more, where their HBM is.
+  /// Ends promises for this share that nobody needs any more.
   void expire(Share share);
 
  private:

@@ -40,7 +40,8 @@ void Regions::on_allocate(const Command& command, const AllocateRegion& region) 
             "for less");
     return;
   }
-  // What a daemon before lent is memory of the machine still: who keeps it gets so much less.
+  // Memory that a previous daemon lent is still memory of the machine: an engine that keeps it gets
+  // that much less.
   Bytes orphaned;
   Bytes lent;
   for (const auto& [engine, other] : requests_.sessions()) {
@@ -78,7 +79,7 @@ bool Regions::on_release(const Command& command, const ReleaseRegion& release) {
   copies_of_regions_.unmapped(it->second, session.id);
   Spaces::forget(session, release.region);
   session.leases.regions.erase(it);
-  // Requests that wait for it, on whatever devices, get their time.
+  // Requests that wait for the memory, on whatever devices, get their time.
   requests_.progressed(EngineId(), session.info.domain);
   context_.reply(command, Done{});
   return true;
@@ -89,7 +90,7 @@ bool Regions::grant(const PendingRegion& pending) {
   Session& session = requests_.sessions().at(pending.engine);
   const RegionId id = spaces_.next_id();
   auto slabs = store_.tiers.lease(id, session.taker(), pending.bytes);
-  // What is cached goes first, the least of it that leaves whole slabs empty.
+  // Cached blocks go first, as few of them as leave whole slabs empty.
   while (!slabs.ok() &&
          store_.cache.make_way(Tier::kHbm, session.taker(), pending.bytes, slabs.error().code)) {
     slabs = store_.tiers.lease(id, session.taker(), pending.bytes);
@@ -113,8 +114,8 @@ bool Regions::grant(const PendingRegion& pending) {
   return true;
 }
 
-// Blocks of requests can go to DRAM, a region cannot: so they make way. False where even all slabs
-// of the domain's requests would not do.
+// Blocks of requests can go to DRAM and a region cannot, so requests make way. False: even all
+// slabs of the domain's requests would not do.
 bool Regions::make_way(const PendingRegion& pending) {
   const Share share = share_of(pending);
   const pool::TierPool& hbm = store_.hbm.of(share.device);
@@ -133,7 +134,7 @@ bool Regions::make_way(const PendingRegion& pending) {
   return true;
 }
 
-// What a silent engine has blocks in comes last: they leave only when it steps again.
+// Slabs with blocks of a silent engine come last: they are emptied only when it steps again.
 std::vector<SlabIndex> Regions::emptiest_slabs(Share share) {
   std::set<SlabIndex> stuck;
   requests_.each_inside_on(share, [&](Request& r) {
@@ -163,7 +164,7 @@ void Regions::share_out() {
   quotas_changed_ |= shares_.share_out_dram();
 }
 
-// Looks at all slabs, so at a tick, and where quotas have just changed.
+// Looks at all slabs, so it runs at a tick, and where quotas have just changed.
 void Regions::shrink() {
   if (!quotas_changed_) return;
   std::set<Share> shrinking;
@@ -182,7 +183,7 @@ void Regions::shrink() {
   supply_.set_shrinking(std::move(shrinking));
 }
 
-// A request that is parked there comes back, or ends: nothing else takes it from there.
+// A request that is parked there comes back or ends: nothing else takes it from there.
 void Regions::shrink_dram() {
   const auto excess_of = [&](DomainId domain) {
     const pool::HeldSlabs excess = pool::excess(store_.dram);
@@ -194,7 +195,7 @@ void Regions::shrink_dram() {
   for (const DomainId domain : left) {
     std::uint32_t excess = excess_of(domain);
     give_back(store_.tiers, Tier::kDram, domain, excess);
-    // The least of what is cached, or copied ahead, that leaves enough slabs empty.
+    // Gives up as little of what is cached or copied ahead as leaves enough slabs empty.
     const Bytes slab = store_.dram.config().slab_bytes;
     while ((excess = excess_of(domain)) > 0 &&
            (store_.cache.make_room(domain, Tier::kDram, slab) > Bytes(0) ||
@@ -241,7 +242,7 @@ void Regions::yield(Share share, EngineId caller) {
     const bool may_leave = r.decodes() && (!r.fresh || r.paused()) && !r.leaving && !r.promised &&
                            requests_.session_of(r).life.responsive;
     if (!may_leave || !supply_.in_retiring_slab(r)) return;
-    // Without room in DRAM it had better go on: its end frees the slab, too.
+    // Without room in DRAM the request should go on: its end frees the slab, too.
     if (copies_.spare(share.domain) >= memory_.hbm_bytes(r))
       promises_.preempt(r, caller, Promise::kForBytes);
   });
@@ -251,7 +252,7 @@ void Regions::drop(EngineId engine) {
   std::erase_if(pending_, [&](const PendingRegion& pending) { return pending.engine == engine; });
 }
 
-// Why the slabs that retire for it still hold blocks.
+// Says why the slabs that retire for it still hold blocks.
 std::string Regions::obstacle(const PendingRegion& pending) {
   const Share share = share_of(pending);
   std::string text;

@@ -25,8 +25,8 @@ struct PendingRegion {
 };
 
 /// Level-1 memory: whole slabs leased to one session, pinned until it frees them. Where blocks of
-/// the domain's requests fill the session's device, the emptiest slabs retire and their requests
-/// are rotated out; the command waits for that until its deadline.
+/// the domain's requests fill the session's device, the emptiest slabs retire and the requests in
+/// them are rotated out; the command waits for that until its deadline.
 ///
 /// Owner: control thread. Cost: O(slabs).
 class Regions {
@@ -50,18 +50,18 @@ class Regions {
   /// False: the session has no such region.
   [[nodiscard]] bool on_release(const Command& command, const ReleaseRegion& release);
   void serve();
-  /// Quotas have changed: domains that have more than they may give it back as it comes free, what
-  /// is cached first, then by rotating requests out.
+  /// Quotas have changed. Domains that have more than they may give it back as it comes free: first
+  /// what is cached, then by rotating requests out.
   void on_requota() {
     quotas_changed_ = true;
     shrink();
   }
-  /// Rotates out, as far as they may leave now, the requests with blocks in retiring slabs.
+  /// Rotates out the requests with blocks in retiring slabs, as far as they may leave now.
   void yield(Share share, EngineId caller);
   void drop(EngineId engine);
   void expire();
   [[nodiscard]] Bytes region_bytes(const Session& session) const;
-  /// HBM of the device that pending regions wait for.
+  /// The HBM of the device that pending regions wait for.
   [[nodiscard]] std::map<DomainId, Bytes> awaited(DeviceId device) const;
 
  private:
@@ -90,8 +90,8 @@ class Regions {
   Shares shares_;
   Promises& promises_;
   std::deque<PendingRegion> pending_;  ///< served in this order within a share
-  std::set<DomainId> in_dram_;         ///< those with more than they may have there
-  bool quotas_changed_ = false;        ///< or shares; and somebody may have more than it may
+  std::set<DomainId> in_dram_;         ///< domains with more than they may have there
+  bool quotas_changed_ = false;  ///< or shares changed, and a domain may have more than it may
 };
 
 }  // namespace kvd::core

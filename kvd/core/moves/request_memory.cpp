@@ -37,7 +37,7 @@ pool::SlotGrant RequestMemory::take(const Session& session,
     return session.device_of_group(place % session.groups());
   };
   std::vector<store::DeviceSlots> wanted;
-  std::map<DeviceId, std::size_t> next;  // of each device, the first of its slots in the grant
+  std::map<DeviceId, std::size_t> next;  // for each device, the first of its slots in the grant
   std::size_t before = 0;
   for (const DeviceId device : session.devices().all()) {
     const auto here = std::count_if(places.begin(), places.end(), [&](std::uint32_t place) {
@@ -57,7 +57,7 @@ pool::SlotGrant RequestMemory::take(const Session& session,
   return grant;
 }
 
-// Claims ask at each step: where there is one device, nobody lists the places.
+// Claims ask at each step, so with one device the places are not listed.
 pool::SlotGrant RequestMemory::take(const Session& session, std::uint32_t first,
                                     std::uint32_t count) {
   if (!session.devices().several()) {
@@ -119,7 +119,7 @@ void RequestMemory::release_unwritten(Session& session, Request& request) {
   if (begins) {
     abandon_moves(request);
     release_staging(request);
-    prefixes_.give_back(request);  // it finds the same again
+    prefixes_.give_back(request);  // it finds the same blocks again
   }
   const auto kept = static_cast<std::uint32_t>(session.blocks_for(request.progress.planned));
   if (!begins && kept >= request.table.blocks()) return;
@@ -129,8 +129,8 @@ void RequestMemory::release_unwritten(Session& session, Request& request) {
   requests_.requeue(request);
 }
 
-// The slots of a transfer stay until it ends, and until the streams that read the same have. What
-// others find of it stays where it is whole.
+// The slots of a transfer stay until it ends, and until the streams that read the same slots have
+// ended. Blocks that others find stay where they are whole.
 void RequestMemory::abandon(Request& request, Ticket ticket) {
   store::Hold hold = hold_for(request);
   hold.copies = request.layers.streams;
@@ -162,7 +162,7 @@ void RequestMemory::abandon_moves(Request& request) {
   request.moves = {};
 }
 
-// Streams read what stays for others.
+// Streams read blocks that stay for others.
 void RequestMemory::read_on(const Request& request) {
   if (request.layers.streams.empty() || request.content.named == 0) return;
   std::vector<SlotId> slots;
@@ -180,7 +180,7 @@ void RequestMemory::seal_full_blocks(Request& request) {
   const std::uint32_t groups = session.groups();
   const std::uint32_t full = full_blocks(request);
   const auto begun = static_cast<std::uint32_t>(session.blocks_for(request.progress.tokens));
-  // What another owner of a shared block has ordered is not there before its copy has ended.
+  // A block whose copy another owner ordered is not there before that copy has ended.
   store_.moves.written(request.table, request.sealed * groups,
                        std::min(begun * groups, request.table.size()), full * groups);
   request.sealed = full;
@@ -188,8 +188,9 @@ void RequestMemory::seal_full_blocks(Request& request) {
   prefixes_.name(request);
 }
 
-// Its blocks, of which it may have thousands, go last, and wait where others went before. Those
-// that streams read, and nobody else finds, go with these.
+// Its blocks go last, since there may be thousands, and wait behind those of requests that ended
+// before. Blocks that streams read, and that nobody else finds, are held until the streams have
+// ended.
 void RequestMemory::end(Request& request) {
   Session& session = requests_.session_of(request);
   abandon_moves(request);
@@ -236,7 +237,7 @@ bool RequestMemory::give_up_ended() {
   return any;
 }
 
-// What its engine could write when it went, and nobody else finds, is zeroed.
+// Memory that its engine could write when it went, and that nobody else finds, is zeroed.
 void RequestMemory::give_up(Ended& ended, std::uint32_t kept) {
   Request& request = ended.request.mapped();
   std::vector<store::RowId> left = prefixes_.rows(request);

@@ -14,12 +14,13 @@
 
 namespace kvd::core {
 
-/// What one request holds: its blocks and its staging. The one way to give it blocks, to order that
-/// they are copied, and to take them back; what somebody may still touch is held, never freed.
+/// What one request holds: its blocks and its staging. This is the one way to give it blocks, to
+/// order their copies, and to take them back. What a copy or an engine may still touch is held,
+/// never freed.
 ///
 /// Source: kvd/DESIGN.md, safety rules 3 to 5.
 ///
-/// Owner: control thread. Cost: O(blocks) of the request, as said per call less.
+/// Owner: control thread. Cost: O(blocks) of the request, or less where a call says so.
 class RequestMemory {
  public:
   /// `most_given_up`: as Config::max_given_up.
@@ -40,53 +41,55 @@ class RequestMemory {
       if (!slot.none()) visit(slot);
     }
   }
-  /// Blocks of each layer group that its reported tokens fill.
+  /// How many blocks of each layer group its reported tokens fill.
   [[nodiscard]] std::uint32_t full_blocks(const Request& request) const;
-  /// HBM it has, staging included: all, or of one device.
+  /// The HBM it has, staging included: in all, or on one device.
   [[nodiscard]] Bytes hbm_bytes(const Request& request) const;
   [[nodiscard]] Bytes hbm_bytes(const Request& request, DeviceId device) const;
-  /// HBM for places of a block table, each on the device of its layer group, all or nothing; the
-  /// slots in the order of the places. Errors as `grow`.
+  /// Takes HBM for places of a block table, each on the device of its layer group, all or nothing.
+  /// The slots come in the order of the places. Errors as `grow`.
   [[nodiscard]] pool::SlotGrant take(const Session& session,
                                      const std::vector<std::uint32_t>& places);
   /// The same for `count` places from `first` on.
   [[nodiscard]] pool::SlotGrant take(const Session& session, std::uint32_t first,
                                      std::uint32_t count);
-  /// Blocks for as many tokens, all or nothing: kOk | kWouldBlock (a slab is being mapped or
+  /// Takes blocks for as many tokens, all or nothing: kOk | kWouldBlock (a slab is being mapped or
   /// zeroed) | kQuotaExceeded | kOutOfMemory.
   [[nodiscard]] ErrorCode grow(Request& request, Tokens tokens);
-  /// Orders a copy of places of its table, which have slots in both tiers.
+  /// Orders a copy of places of its table that have slots in both tiers.
   [[nodiscard]] Ticket start(const Session& session, const Request& request, store::Purpose purpose,
                              std::vector<std::uint32_t> places);
-  /// Gives up HBM slots that no copy touches: held until its engine cannot touch them either.
+  /// Gives up HBM slots that no copy touches; they are held until its engine cannot touch them
+  /// either.
   void release_slots(const Request& request, std::vector<SlotId> hbm_slots);
   /// Gives up its staging slots, which open streams may still write.
   void release_staging(Request& request);
   /// Gives up blocks for tokens that no iteration was granted. A prompt that has none left has not
   /// begun.
   void release_unwritten(Session& session, Request& request);
-  /// Seals what its reported tokens have filled. Safety rule 5: before it is published again.
+  /// Seals the blocks that its reported tokens have filled. Safety rule 5: this comes before they
+  /// are published again.
   void seal_full_blocks(Request& request);
-  /// Its end, whatever is under way: it is forgotten, and all it holds is given up. Blocks beyond
-  /// what one event gives up remain taken until go_on().
+  /// Ends the request, whatever is under way: it is forgotten, and all it holds is given up. Blocks
+  /// beyond what one event gives up remain taken until go_on().
   void end(Request& request);
   /// At the end of each event: gives up what ended requests still have, up to the event's bound.
   /// False: there was nothing.
   bool go_on();
-  /// Blocks that ended requests still have.
+  /// How many blocks ended requests still have.
   [[nodiscard]] std::size_t blocks_behind() const;
-  /// HBM that ended requests of the engine, which died, still have alone.
+  /// The HBM that only ended requests of the engine, which died, still have.
   [[nodiscard]] Bytes hbm_behind(EngineId engine) const;
 
  private:
-  /// Blocks, which others may find, of a request that is no more.
+  /// The blocks, which others may find, of a request that has ended.
   struct Ended {
     Requests::Ended request;
-    store::Hold hold;  ///< in which its slots go; dirty: its engine was dying
+    store::Hold hold;  ///< the hold that its slots go into; dirty: its engine was dying
   };
   [[nodiscard]] store::Hold hold_for(const Request& request) const;
   void abandon(Request& request, Ticket transfer);
-  /// All that are under way.
+  /// Abandons all that are under way.
   void abandon_moves(Request& request);
   void read_on(const Request& request);
   bool give_up_ended();
@@ -97,7 +100,7 @@ class RequestMemory {
   Lateness& lateness_;
   Prefixes& prefixes_;
   std::uint32_t most_given_up_;
-  std::uint32_t left_to_give_up_;  ///< by the event in hand
+  std::uint32_t left_to_give_up_;  ///< left for the current event
   std::deque<Ended> ended_;
 };
 

@@ -54,7 +54,7 @@ bool Shares::share_out(DeviceId device, const std::map<DomainId, Bytes>& awaited
   return part != UINT32_MAX;
 }
 
-// What is parked stays until it comes back to HBM, or ends.
+// Parked blocks stay until they come back to HBM, or until their request ends.
 bool Shares::share_out_dram() {
   pool::Demands demands;
   bool in_vain = false;
@@ -82,12 +82,12 @@ Shares::Requested Shares::requested(Share share, Bytes most) {
   const Bytes slab = store_.hbm.of(share.device).config().slab_bytes;
   for (const auto& [id, session] : requests_.sessions()) {
     if (session.share() != share) continue;
-    // A part of it is of use, too.
+    // A part of what a space lacks is of use, too.
     for (const auto& [region, space] : session.leases.spaces) {
       sum.lacks += std::min(most, lacks(space, slab, context_.now));
     }
     const auto& refused = session.leases.refused;
-    // It asks again in a while.
+    // An engine that was refused a region asks again in a while.
     const bool is_fresh = refused && context_.now - refused->at < context_.config.step_timeout;
     if (is_fresh && refused->bytes <= most) sum.lacks += refused->bytes;
   }
@@ -112,7 +112,7 @@ Shares::Requested Shares::inside(Share share, Bytes most) {
   return sum;
 }
 
-// More than there is need not be counted.
+// Stops counting once the sum exceeds what there is.
 Bytes Shares::in_line(Share share, Bytes most) const {
   Bytes sum;
   const auto found = requests_.domains().find(share.domain);

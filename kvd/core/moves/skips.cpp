@@ -27,7 +27,7 @@ void Skips::on_read() {
   }
 }
 
-// It is whole in HBM, and nothing is decided about it.
+// The request is whole in HBM, and nothing is being decided about it.
 bool Skips::may_skip(const Request& request) {
   const Moves& moves = request.moves;
   return request.prefills() && request.progress.planned < request.goal.prompt &&
@@ -39,7 +39,7 @@ bool Skips::may_skip(const Request& request) {
 void Skips::skip(Session& session, Request& request) {
   const std::int64_t named = std::int64_t{request.content.named} * session.shape.block_tokens;
   if (request.progress.tokens != Tokens(named)) return;
-  // Blocks that it has for tokens to come hold nothing, and others stand there now.
+  // Its blocks for tokens to come hold nothing, and other blocks take their places now.
   memory_.release_unwritten(session, request);
   const std::uint32_t own = request.content.named;
   const Found found = prefixes_.find_behind(request);

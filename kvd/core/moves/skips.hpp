@@ -5,14 +5,14 @@
 
 namespace kvd::core {
 
-/// Prompts that go on behind blocks that were brought while they were computed: under load.policy
+/// Prompts that go on behind blocks that were brought while they were computed. Under load.policy
 /// `overlap` the disk reads the end of a prompt while its engine computes the head. Once the head
-/// reaches what has come, the request takes it over, and computes what stands behind it. What is
-/// about to come is waited for, as long at most as a part of it takes to compute; what is not there
-/// then is computed like any other.
+/// reaches what has come, the request takes it over and computes what stands behind it. What is
+/// about to come is waited for, but no longer than a part of it takes to compute; what is not there
+/// then is computed like any other part.
 ///
-/// It happens between two iterations of the request: of a pipelined engine it misses one. What
-/// DRAM has crosses the link first, like a request that comes back.
+/// The change happens between two iterations of the request: with a pipelined engine it misses one.
+/// Blocks that are in DRAM cross the link first, like those of a request that comes back.
 ///
 /// Source: kvd/DESIGN.md "Blocks on disk".
 ///
@@ -27,11 +27,11 @@ class Skips {
         memory_(ground.memory),
         swaps_(swaps) {}
 
-  /// Skips what the disk brought for requests of the session, before its next iteration is put
+  /// Lets requests of the session skip what the disk brought, before the next iteration is put
   /// together.
   void go_on(Session& session);
-  /// The disk has brought something: of idle engines, who waits for it goes on at once, so that it
-  /// crosses the link before the next step.
+  /// The disk has brought something. On idle engines the requests that wait for it go on at once,
+  /// so that it crosses the link before the next step.
   void on_read();
 
  private:

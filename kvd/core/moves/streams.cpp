@@ -11,7 +11,7 @@ void Streams::install(Session& session) {
   requests_.each_inside_of(session.id, [&](Request& r) {
     if (r.leaving || (!r.runs() && !r.paused())) return;
     if (r.paused()) memory_.release_staging(r);
-    // A prompt on its way to DRAM keeps its blocks until somebody is short of them: its next chunk
+    // A prompt on its way to DRAM keeps its blocks until others are short of them: its next chunk
     // would have to fetch them again.
     if (!r.layers.away.empty() && (!r.layerwise || session.ahead.crowded)) evict_layers(session, r);
     if (!r.paused() && !r.moves.fetch && !r.layerwise) fetch_layers(session, r);
@@ -33,8 +33,8 @@ void Streams::evict_layers(Session& session, Request& request) {
   for (std::uint32_t block = 0; block < full; ++block) {
     for (const std::uint32_t group : leaving) {
       const std::uint32_t i = block * groups + group;
-      // Others may run on a shared block, and what becomes staging is written over. What is being
-      // read for its sum is free once that has ended.
+      // Others may run on a shared block, and staging is written over. A block that is being read
+      // for its checksum is free once that has ended.
       if (!store_.blocks.synced(request.table, i)) continue;
       if (store::wanted_by_others(store_.blocks, request.table, i)) {
         wanted = true;
@@ -48,7 +48,7 @@ void Streams::evict_layers(Session& session, Request& request) {
         continue;
       }
       request.layers.staging.put(place, slot);
-      // The iteration that runs may still read the block there.
+      // The running iteration may still read the block there.
       request.layers.staging_free =
           std::max(request.layers.staging_free,
                    layer_mark(request.progress.last_iteration, session.shape.rank_groups()));
@@ -57,7 +57,7 @@ void Streams::evict_layers(Session& session, Request& request) {
     }
   }
   memory_.release_slots(request, std::move(freed));
-  // That the others want a block no more changes nothing of this request: it is asked again.
+  // Others that stop wanting a block change nothing of this request, so it is asked again.
   if (!wanted) request.layers.known.evicted = request.layers_version();
 }
 
@@ -105,7 +105,8 @@ bool Streams::stage(Session& session, Request& request) {
     request.layers.known.staged = request.layers_version();
     return true;
   }
-  // What it lacks after a copy that failed is fetched first where its engine waits for no layer.
+  // Where its engine waits for no layer, blocks that are missing after a failed copy are fetched
+  // first.
   if (!session.info.streams_layers) return false;
   if (unstaged.empty()) {
     request.layers.known.staged = request.layers_version();
@@ -127,7 +128,7 @@ std::uint32_t Streams::add_fetches(Request& request, std::uint64_t iteration,
   if (const std::uint64_t version = request.layers_version(); known.version != version) {
     known = {version, fetches_of(request)};
   }
-  // An iteration that is over reads nothing more, however far its engine got.
+  // An ended iteration reads nothing more, however far its engine got.
   const Session& session = requests_.session_of(request);
   const std::uint64_t free =
       request.layers.streamed_in > session.iterations.finished ? request.layers.staging_free : 0;
@@ -144,7 +145,7 @@ std::uint32_t Streams::add_fetches(Request& request, std::uint64_t iteration,
   return through;
 }
 
-// Lists the fetches of all ranks, as the table counts their groups.
+// Lists the fetches of all ranks, in the order in which the table counts their groups.
 std::vector<StreamLayers::Fetch> Streams::fetches_of(const Request& request) const {
   const Session& session = requests_.session_of(request);
   std::vector<StreamLayers::Fetch> fetches;

@@ -34,7 +34,7 @@ Bytes Supply::incoming(Share share) {
     if (r.place != Location::kGoing && !requests_.session_of(r).life.responsive) return;
     if (leaves) sum += memory_.hbm_bytes(r, share.device) - kept(r, share.device);
   });
-  // What a silent engine may still use comes when it steps again, or never.
+  // Memory that a silent engine may still use comes back when it steps again, or never.
   return sum + store_.tiers.held(share.domain, share.device, [&](EngineId engine) {
     const auto session = requests_.sessions().find(engine);
     return session == requests_.sessions().end() || session->second.life.responsive;
@@ -68,9 +68,10 @@ Bytes Supply::yieldable(Share share) {
   return sum;
 }
 
-// A little HBM is kept for them, or whoever runs would fill it; what they hold of it is in use.
-// With nobody else running there is nobody to keep it from. A policy that prefills so only at need
-// keeps none from requests larger than all of it: it would keep a whole one out, at all times.
+// A little HBM is kept for these prompts, because running requests would fill it; what they hold of
+// it is in use. With no other request running there is no need to keep any. A policy that prefills
+// this way only at need keeps nothing from requests larger than all of it: it would keep a whole
+// request out, at all times.
 Bytes Supply::layerwise_reserve(Share share) {
   const bool wanted =
       std::any_of(requests_.sessions().begin(), requests_.sessions().end(), [&](const auto& entry) {
@@ -95,7 +96,7 @@ Bytes Supply::layerwise_reserve(Share share) {
   return std::max(Bytes(0), reserve - used);
 }
 
-// Blocks of a silent engine come back when it steps, or is evicted; nobody can rotate them out.
+// Blocks of a silent engine come back when it steps or is evicted; nobody can rotate them out.
 std::string Supply::silent_holder(Share share) {
   std::string text;
   requests_.each_inside_on(share, [&](Request& r) {

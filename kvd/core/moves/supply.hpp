@@ -9,8 +9,8 @@
 
 namespace kvd::core {
 
-/// What HBM a domain has to give on a device: free, on its way out, or what plans could still make
-/// free, less what is claimed already.
+/// How much HBM a domain has to give on a device: what is free, what is on its way out, and what
+/// plans could still make free, less what is already claimed.
 ///
 /// Owner: control thread. Cost: O(requests of the domain that do not wait in line).
 class Supply {
@@ -22,32 +22,33 @@ class Supply {
         memory_(ground.memory),
         needs_(needs) {}
 
-  /// The domain has slabs of the device retire for a region.
+  /// Slabs of the domain on the device retire for a region.
   [[nodiscard]] bool retires(Share share) const { return retiring_.contains(share); }
   [[nodiscard]] const std::set<Share>& retiring() const { return retiring_; }
   void begin_retiring(Share share) { retiring_.insert(share); }
   void end_retiring(Share share) { retiring_.erase(share); }
-  /// They retire because quotas allow the domain less by now, and for as long as that takes.
+  /// They retire because quotas now allow the domain less, and for as long as that takes.
   [[nodiscard]] bool shrinks(Share share) const { return shrinking_.contains(share); }
   [[nodiscard]] const std::set<Share>& shrinking() const { return shrinking_; }
   void set_shrinking(std::set<Share> shares) { shrinking_ = std::move(shares); }
-  /// The domain has more than its part, which others wait for (shares.hpp): nobody comes in.
+  /// The domain has more than its part, which others wait for (shares.hpp): none of its requests
+  /// comes in.
   [[nodiscard]] bool over_part(Share share) const { return over_.contains(share); }
   void set_over_part(Share share) { over_.insert(share); }
   void end_over_part() { over_.clear(); }
-  /// HBM for whoever comes next; below zero where more is claimed than there is.
+  /// HBM for the next request that comes in; below zero where more is claimed than there is.
   [[nodiscard]] Bytes of(Share share);
   /// Some of its HBM is in slabs that retire for a region.
   [[nodiscard]] bool in_retiring_slab(const Request& request) const;
-  /// HBM that victims will give back to requests: nothing of slabs that retire for a region.
+  /// HBM that victims will give back to requests, without slabs that retire for a region.
   [[nodiscard]] Bytes incoming(Share share);
-  /// HBM kept from who would come in, for prompts that prefill layer by layer.
+  /// HBM kept from new requests, for prompts that prefill layer by layer.
   [[nodiscard]] Bytes layerwise_reserve(Share share);
-  /// Which silent engine holds blocks there, and what to do about it; empty: none.
+  /// Names a silent engine that holds blocks there, and what to do about it; empty: there is none.
   [[nodiscard]] std::string silent_holder(Share share);
 
  private:
-  /// Bytes of its HBM on the device that are in retiring slabs.
+  /// Bytes of the request's HBM on the device that are in retiring slabs.
   [[nodiscard]] Bytes kept(const Request& request, DeviceId device) const;
   [[nodiscard]] Bytes claimed(Share share);
   [[nodiscard]] Bytes yieldable(Share share);

@@ -18,12 +18,12 @@ void Swaps::swap_out(Request& request) {
     ++context_.counters.rotation_blocked_dram;
     request.leaving = false;
     request.lift(Verdict::kForcedOut);
-    request.fresh = true;  // asked again at every step, it would never run
+    request.fresh = true;  // if asked again at every step, it would never run
     // Slabs that another domain left empty can be had once they are zeroed.
     store_.tiers.reclaim(Tier::kDram, session.info.domain);
     return;
   }
-  // Blocks beyond the last token hold nothing yet, and what is in DRAM already need not move.
+  // Blocks beyond the last token hold nothing yet, and blocks in DRAM need not move.
   std::vector<SlotId> free = std::move(store_.blocks.truncate(request.table, kept)[0]);
   memory_.release_staging(request);
   const auto left = store_.moves.vacate_own(request.table, copied.synced, Tier::kHbm);
@@ -54,15 +54,16 @@ std::vector<std::uint32_t> Swaps::lacking_in_hbm(const Request& request,
   return wanted;
 }
 
-// What others that it shares blocks with have in HBM, it needs not bring there. Claims ask at each
-// step: where HBM has nothing of it, nobody lists what it lacks before there is room.
+// Blocks that others share with it and have in HBM need not be brought there. Claims ask at each
+// step: where HBM has none of its blocks, what it lacks is not listed before there is room.
 ErrorCode Swaps::swap_in(Request& request) {
   Session& session = requests_.session_of(request);
   if (prefixes_.is_arriving(request, Tier::kHbm) || !prefixes_.is_mapped(request)) {
     return ErrorCode::kWouldBlock;
   }
   const std::uint32_t groups = session.groups();
-  // A request that goes on behind what comes has grown as it was computed, and will grow further.
+  // A request that goes on behind what comes has grown while it was computed, and will grow
+  // further.
   const auto whole = request.content.behind
                          ? request.table.blocks()
                          : static_cast<std::uint32_t>(session.blocks_for(request.room_to_run()));
@@ -96,7 +97,7 @@ ErrorCode Swaps::swap_in(Request& request) {
 
 void Swaps::start_leaving(Session& session) {
   // A copy may read a block only after the iteration that filled it has finished (safety rule 3);
-  // those under way end first.
+  // iterations under way end first.
   requests_.each_inside_of(session.id, [&](Request& r) {
     if (r.leaving && r.progress.last_iteration <= session.iterations.finished && !r.moves.sync &&
         !r.moves.fetch && !prefixes_.is_arriving(r, Tier::kDram))
@@ -146,7 +147,7 @@ bool Swaps::on_copy(const CopyFinished& finished) {
   return true;
 }
 
-// The target has the bytes now, or is given up.
+// The target slots have the bytes now, or are given up.
 void Swaps::finish(store::Transfer transfer, bool ok) {
   Request& request = requests_.at(transfer.request);
   const std::uint32_t full = memory_.full_blocks(request) * request.table.groups();
@@ -175,7 +176,7 @@ void Swaps::finish_out(Request& request, const store::Transfer& transfer, bool o
   request.moves.rotation = Ticket();
   request.place = ok ? Location::kParked : Location::kIn;
   if (!ok) request.lift(Verdict::kForcedOut);
-  if (!ok) return;  // what did leave is streamed, or comes back
+  if (!ok) return;  // layers that did leave are streamed, or come back
   store_.tiers.free(Tier::kHbm,
                     store_.moves.vacate_own(request.table, transfer.places, Tier::kHbm));
   request.table.set_parked(true);
@@ -210,7 +211,7 @@ void Swaps::finish_in(Request& request, store::Transfer transfer, bool ok) {
     store_.tiers.free(Tier::kHbm, prefixes_.vacate_parked(prefixes_.rows(request)));
     return;
   }
-  // The copies of full blocks stay good: who leaves again soon need not move them.
+  // The copies of full blocks stay valid: a request that leaves again soon need not move them.
   const std::uint32_t full = memory_.full_blocks(request);
   const std::uint32_t stay = full * session.groups();
   const bool keep = context_.tuning.rotation.eager || !request.layers.away.empty() ||
@@ -232,7 +233,7 @@ void Swaps::finish_in(Request& request, store::Transfer transfer, bool ok) {
   ++context_.counters.rotations_in;
 }
 
-// What DRAM has of it stays there, and what it had computed before may not be there.
+// Blocks that DRAM has stay there; DRAM may lack those that the request had computed before.
 void Swaps::finish_skip(Request& request, bool ok) {
   request.place = Location::kIn;
   if (!ok) {

@@ -10,8 +10,8 @@
 
 namespace kvd::core {
 
-/// Whole requests that go out to DRAM and come back, and what a copy that ended means for the
-/// request it was for.
+/// Whole requests that go out to DRAM and come back, and what the end of a copy means for its
+/// request.
 ///
 /// Source: SuperInfer sec. 4.3; kvd/DESIGN.md, safety rule 3.
 ///
@@ -29,19 +29,20 @@ class Swaps {
         streams_(streams),
         compactor_(compactor) {}
 
-  /// Takes HBM for all that the plan does not stream, and orders its copy. Errors as
+  /// Takes HBM for all that the plan does not stream, and orders the copy to it. Errors as
   /// RequestMemory::grow.
   [[nodiscard]] ErrorCode swap_in(Request& request);
-  /// Starts the copies of the session's requests that are to leave and that nothing touches any
-  /// more. One for which DRAM has no room stays.
+  /// Starts the copies of those requests of the session that have to leave and that nothing touches
+  /// any more. A request for which DRAM has no room stays.
   void start_leaving(Session& session);
-  /// False: no copy of anybody ended.
+  /// False: it was no copy of a request.
   [[nodiscard]] bool on_copy(const CopyFinished& finished);
 
  private:
   void count_copy(const std::vector<DeviceId>& devices, Tier to, const CopyFinished& finished);
   void swap_out(Request& request);
-  /// Places that HBM has no slot for, to hold `whole` blocks of each layer group but what is away.
+  /// The places that lack a slot in HBM, if the request is to have `whole` blocks of each layer
+  /// group except those that are away.
   [[nodiscard]] std::vector<std::uint32_t> lacking_in_hbm(const Request& request,
                                                           std::uint32_t whole) const;
   void finish(store::Transfer transfer, bool ok);

@@ -19,7 +19,7 @@ void Commands::on_command(const Command& command) {
     context_.refuse(command, ErrorCode::kStaleSession, "the session has ended: attach again");
     return;
   }
-  // A timeout of zero asks for whatever can be said at once.
+  // A timeout of zero asks for an answer at once.
   if (context_.now > command.deadline) {
     context_.refuse(command, ErrorCode::kDeadlineExceeded,
                     "the command's timeout passed before it began");
@@ -196,7 +196,7 @@ std::string Commands::silent_holder(const Session& session) {
 }
 
 void Commands::on_name(const Command& command, const NameBlocks& names) {
-  // Above all for requests that only wait: of those that run, memory bounds them, too.
+  // This limit concerns mainly requests that only wait: memory bounds those that run, too.
   const DomainId domain = requests_.sessions().at(command.engine).info.domain;
   const Bytes more = Requests::bytes_of_digests(names.blocks.size());
   if (const Status fits = requests_.may_keep(domain, more); !fits.ok()) {
@@ -242,21 +242,21 @@ void Commands::on_rotate(const Command& command, const Rotate& rotate) {
   }
   ++context_.counters.rotations_forced;
   request->lift(Verdict::kForcedOut);
-  // One that ends does so wherever it is.
+  // A request that ends does so wherever it is.
   if (out && request->verdict != Verdict::kHopeless) request->verdict = Verdict::kForcedOut;
   if (out) {
     request->promised.reset();
     request->leaving = true;
     swaps_.start_leaving(session);
   } else if (request->order.claim == 0 &&
-             !request->paused()) {  // the plan brings a paused one back
+             !request->paused()) {  // a plan brings a paused request back
     requests_.make_claim(*request);
     claims_.serve(session.info.domain);
   }
   context_.reply(command, Done{});
 }
 
-// Whoever waits first in a line of kvd's, and for a region, wants of the same memory.
+// The first request in a line of kvd's, and regions that wait, want of the same memory.
 void Commands::on_share(const Command& command, const ShareSpace& share) {
   const DeviceId device = requests_.sessions().at(command.engine).share().device;
   std::map<DomainId, Bytes> awaited = regions_.awaited(device);
@@ -268,7 +268,7 @@ void Commands::on_share(const Command& command, const ShareSpace& share) {
   spaces_.on_share(command, share, awaited);
 }
 
-// What has ended meanwhile, and what was never there, is passed over.
+// Requests that have ended meanwhile, and those that never existed, are skipped.
 void Commands::on_gaps(const Command& command, const SetGaps& named) {
   Session& session = requests_.sessions().at(command.engine);
   const auto of_class = context_.tuning.slo.find(session.info.slo_class);

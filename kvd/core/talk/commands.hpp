@@ -15,7 +15,8 @@
 
 namespace kvd::core {
 
-/// The commands of engines. Every one is answered by exactly one reply, now or by its deadline.
+/// Carries out the commands of engines. Each is answered by exactly one reply, now or by its
+/// deadline.
 ///
 /// Source: ipc/PROTOCOL.md.
 ///
@@ -42,7 +43,7 @@ class Commands {
         ranks_(ranks),
         placed_(ground, needs) {}
 
-  /// StaleSession, DeadlineExceeded, or as the command says.
+  /// Answers StaleSession, DeadlineExceeded, or as the command says.
   void on_command(const Command& command);
 
  private:

@@ -9,7 +9,7 @@ namespace kvd::core {
 
 namespace {
 
-/// The first rank that has yet to ask for it; as many as there are ranks: none.
+/// The first rank that has not asked for the answer yet; the number of ranks: there is none.
 std::uint32_t first_behind(const RankAnswer& answer) {
   return static_cast<std::uint32_t>(std::find(answer.taken.begin(), answer.taken.end(), false) -
                                     answer.taken.begin());
@@ -38,12 +38,13 @@ void Ranks::on_step(const Command& command, const Step& step) {
     return;
   }
   if (ranks.answer && same_iterations(*ranks.answer, step)) {
-    // Taken before: its reply was lost, unless there was nothing to run, which it asks again.
+    // The rank took this answer before: its reply was lost, or there was nothing to run and the
+    // rank asks again.
     if (!ranks.answer->taken[command.rank] || !ranks.answer->reply.run.empty()) {
       return take_answer(session, command);
     }
   }
-  // Lost, too, but another rank has asked on since.
+  // This reply was lost, too, but another rank has asked for the next one since.
   if (repeats_previous(ranks, command.rank, step)) {
     context_.reply(command, ranks.previous->reply);
     return;
@@ -91,7 +92,7 @@ Status Ranks::check(const Session& session, std::uint32_t rank, const Step& step
                  ", another rank " + iterations(answer.finished, answer.running) +
                  ": all ranks step alike");
   }
-  // Whether it ran what it was granted is no longer its own to say: other ranks may run it.
+  // A rank alone can no longer say whether it ran what it was granted: other ranks may run it.
   if (step.iteration_running == 0 && step.iteration_finished + 1 == session.iterations.granted) {
     return fault(
         "gives up an iteration that the others may run: ask again with the numbers of "
@@ -115,7 +116,7 @@ void Ranks::note_finished(Session& session, std::uint32_t rank, std::uint64_t it
   if (by_all <= session.iterations.finished) return;
   session.iterations.finished = by_all;
   store_.tiers.iteration_finished(session.id, session.iterations.finished);
-  // Nobody is ahead by more than one answer, so nothing newer has been reported.
+  // No rank is ahead by more than one answer, so nothing newer has been reported.
   requests_.each_inside_of(session.id, [&](Request& r) { memory_.seal_full_blocks(r); });
   swaps_.start_leaving(session);
   claims_.serve_everyone();
@@ -128,7 +129,7 @@ void Ranks::serve_ahead(Session& session) {
     if (context_.now < command.deadline) {
       on_step(command, std::get<Step>(command.body));
     } else {
-      refuse_ahead(session, command);  // nobody waits for the answer: it must not count as taken
+      refuse_ahead(session, command);  // nobody waits for the answer, so it must not count as taken
     }
   }
 }

@@ -10,12 +10,12 @@
 namespace kvd::core {
 
 /// Tensor-parallel groups: several processes, one engine. All ranks run the same requests in the
-/// same iterations, so the step is decided once, for the first rank that asks, and whatever the
-/// others ask in the meantime is answered with the same. What depends on all of them waits for the
+/// same iterations. So the step is decided once, for the first rank that asks, and the other ranks
+/// get the same answer to whatever they ask meanwhile. What depends on all ranks waits for the
 /// last: blocks are sealed, and leave, only once every rank has finished the iteration that wrote
 /// them.
 ///
-/// Owner: control thread. Cost: O(ranks) beside that of the step.
+/// Owner: control thread. Cost: O(ranks) besides that of the step.
 class Ranks {
  public:
   Ranks(Ground& ground, Swaps& swaps, Claims& claims, Steps& steps)

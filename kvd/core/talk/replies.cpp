@@ -39,8 +39,8 @@ StepReply Replies::build(Session& session) {
   return std::move(next.reply);
 }
 
-// By their ids, but for prompts that have begun: these share the chunk, so who is due first comes
-// first.
+// Lists requests by id, except for prompts that have begun: these share the chunk, so the one that
+// is due first comes first.
 std::vector<Request*> Replies::in_order(const Session& session) const {
   std::vector<Request*> order = session.active, begun;
   const auto has_begun = [](const Request* r) { return begins_with_prompt(*r); };
@@ -94,7 +94,8 @@ void Replies::grant(Session& session, Request& request, Tokens tokens, Draft& ne
   if (context_.config.publish_tables) next.rows.push_back(table_row(session, request));
 }
 
-// The fetches are ordered before the table is read: what it names is on its way.
+// The fetches are ordered before the table is read: the blocks that the table names are on their
+// way.
 void Replies::publish(Session& session, Draft& next) {
   Iterations& iterations = session.iterations;
   if (!next.streamed.empty()) streams_.start(session, std::move(next.streams), next.streamed);
@@ -109,18 +110,18 @@ void Replies::publish(Session& session, Draft& next) {
       PublishTable{session.id, PlanVersion(iterations.table_version), std::move(next.rows), idle});
 }
 
-// What of its prompt the request may prefill now.
+// How many tokens of its prompt the request may prefill now.
 Tokens Replies::prefill_tokens(const Session& session, const Request& request) {
   Tokens tokens = request.goal.prompt - request.progress.planned;
   const Iterations& iterations = session.iterations;
   if (iterations.chunk) tokens = std::min(tokens, *iterations.chunk - iterations.granted_prefill);
-  // One that prefills chunk by chunk has blocks for no more.
+  // A prompt that prefills chunk by chunk has blocks for no more.
   const Tokens room(std::int64_t{request.table.blocks()} * session.shape.block_tokens);
   return std::min({tokens, room - request.progress.planned, until_tail(session, request)});
 }
 
-// While the disk reads what stands behind, an iteration ends where that begins, and, as long as it
-// has not come, after each part of it.
+// While the disk reads what stands behind the head, an iteration ends where that tail begins, and,
+// as long as the tail has not come, after each part of it.
 Tokens Replies::until_tail(const Session& session, const Request& request) {
   const Content::Tail& tail = request.content.tail;
   const Tokens planned = request.progress.planned;

@@ -7,8 +7,8 @@
 
 namespace kvd::core {
 
-/// What an engine shall do next: who runs in the next iteration with how many tokens, who does not
-/// and why, the block table, and the fetches of layers that stream.
+/// Tells an engine what to do next: which requests run in the next iteration with how many tokens,
+/// which do not and why, the block table, and the fetches of layers that stream.
 ///
 /// Owner: control thread. Cost: O(requests of the session); a row of the table O(1) unless its
 /// request's blocks have changed.

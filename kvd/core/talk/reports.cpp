@@ -16,7 +16,7 @@ Status Reports::check(const Session& session, const Step& step) {
   const bool pipelined = step.iteration_running == session.iterations.granted &&
                          session.iterations.granted > 0 &&
                          step.iteration_finished + 1 == session.iterations.granted;
-  // A grant whose reply was lost: the engine never ran it.
+  // The reply with this grant was lost: the engine never ran it.
   const bool lost =
       step.iteration_running == 0 && step.iteration_finished + 1 == session.iterations.granted;
   if (!idle && !pipelined && !lost) {
@@ -37,7 +37,7 @@ Status Reports::check(const Session& session, const Step& step) {
     if (!request) return fault(ErrorCode::kNotFound, " is unknown: submit it first");
     seen.push_back(report.request);
     const bool counted = request->progress.last_iteration <= step.iteration_finished;
-    // What the iteration still running was granted cannot be there yet.
+    // What the iteration that still runs was granted cannot be there yet.
     const Tokens most =
         request->progress.planned - (counted ? Tokens(0) : request->progress.granted);
     if (report.tokens < request->progress.tokens || report.tokens > most) {
@@ -47,7 +47,7 @@ Status Reports::check(const Session& session, const Step& step) {
                        std::to_string(most.value) + " are possible");
     }
   }
-  // Mostly they come in order.
+  // They usually come in order.
   if (!std::is_sorted(seen.begin(), seen.end())) std::sort(seen.begin(), seen.end());
   const auto twice = std::adjacent_find(seen.begin(), seen.end());
   if (twice == seen.end()) return {};
@@ -59,7 +59,7 @@ void Reports::take(Session& session, const Step& step) {
   session.iterations.reported =
       step.iteration_running == 0 ? session.iterations.granted : step.iteration_finished;
   if (!session.ranks)
-    session.iterations.finished = session.iterations.reported;  // else once its last rank says so
+    session.iterations.finished = session.iterations.reported;  // else when the last rank says so
   store_.tiers.iteration_finished(session.id, session.iterations.finished);
   session.iterations.reported_prefill = Tokens(0);
   std::size_t next = 0;
@@ -90,7 +90,7 @@ void Reports::take_report(Session& session, Request& request, const StepReport& 
       if (request.times.due)
         context_.counters.deposit.add(static_cast<double>(knowledge_.saved_up(request)));
       request.phase = Phase::kDecode;
-      // Its layers are in DRAM but for the last ones: it comes back whole.
+      // All but its last layers are in DRAM: it comes back whole.
       if (request.layerwise && !request.leaving) {
         request.leaving = copies_.spare(session.info.domain) >= memory_.hbm_bytes(request);
       }

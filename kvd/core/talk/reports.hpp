@@ -5,7 +5,7 @@
 
 namespace kvd::core {
 
-/// What an engine says it did: checked before anything is changed, then counted.
+/// Takes in what an engine says it did: it is checked before anything changes, and then counted.
 ///
 /// Owner: control thread. Cost: O(reports log requests).
 class Reports {
@@ -19,9 +19,9 @@ class Reports {
         memory_(ground.memory),
         copies_(copies) {}
 
-  /// InvalidArgument, NotFound where it cannot be.
+  /// InvalidArgument or NotFound where the step cannot be true.
   [[nodiscard]] Status check(const Session& session, const Step& step);
-  /// Counts it. Precondition: it was checked.
+  /// Counts the step. Precondition: it was checked.
   void take(Session& session, const Step& step);
 
  private:

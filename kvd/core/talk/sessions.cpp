@@ -177,7 +177,7 @@ void Sessions::on_slab_unmapped(EngineId engine, SlabIndex slab) {
   if (store_.tiers.mappings().unmapped(engine, slab)) claims_.serve_everyone();
 }
 
-// Slabs of the region that did leave stay the engine's until its session ends: nobody else gets
+// Slabs of the region that were sent stay with the engine until its session ends: nobody else gets
 // them.
 void Sessions::on_slab_unsent(const SlabUnsent& unsent) {
   const auto it = requests_.sessions().find(unsent.engine);

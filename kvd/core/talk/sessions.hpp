@@ -11,8 +11,8 @@
 
 namespace kvd::core {
 
-/// Engines that come and go: attach, goodbye, and a death in its two stages, first noticed, then
-/// sure. What an engine may still touch is held until it is sure.
+/// Engines that come and go: attach, goodbye, and a death in two stages, first noticed, then
+/// certain. What an engine may still touch is held until its death is certain.
 ///
 /// Source: kvd/DESIGN.md "A death".
 ///
@@ -42,22 +42,23 @@ class Sessions {
   void on_slab_mapped(EngineId engine, SlabIndex slab);
   void on_slab_unmapped(EngineId engine, SlabIndex slab);
   void on_slab_unsent(const SlabUnsent& unsent);
-  /// Once all else of an event is done: notes whose memory is back, zeroed, since their process
-  /// ended.
+  /// At the end of each event: notes whose memory has come back zeroed since their process ended.
   void tell_returned();
 
  private:
-  /// An engine whose process has ended, and what it leaves behind.
+  /// An engine whose process has ended, and the memory it leaves behind.
   struct Gone {
     EngineId engine;
     std::string name;
     TimePoint noticed{0};
     Bytes bytes;  ///< of HBM
     std::vector<RegionId> regions;
-    Ticket after, until{};  ///< under which all of it is zeroed; until: none while it is touched
+    /// Tickets under which all of it is zeroed; until: none while it is still touched.
+    Ticket after, until{};
   };
   void end_requests(Session& session);
-  /// InvalidArgument for a device that does not exist, or not one for each rank.
+  /// InvalidArgument for a device that does not exist, or where the devices are not one for each
+  /// rank.
   [[nodiscard]] Status check_devices(const Attach& attach) const;
 
   Context& context_;
@@ -71,7 +72,7 @@ class Sessions {
   const Drains& drains_;
   Regions& regions_;
   Claims& claims_;
-  std::vector<Gone> gone_;  ///< whose memory is not all back yet
+  std::vector<Gone> gone_;  ///< engines whose memory is not all back yet
   std::uint32_t last_engine_ = 0;
   std::uint64_t last_generation_ = 0;
 };

@@ -10,7 +10,7 @@ namespace kvd::core {
 
 namespace {
 
-/// What it has waited, if it waits.
+/// Adds the time it has waited, if it waits.
 void add_wait(const RequestStatus::Goals& goals, WaitReason reason, ClassService::Oldest& oldest) {
   if (reason == WaitReason::kNone || !goals.late_s) return;
   const double goal_s = goals.next ? goals.tbt_s : goals.ttft_s;
@@ -126,11 +126,11 @@ RequestStatus StatusBuilder::request_status(const Request& request, const Waits&
   return r;
 }
 
-// Its blocks are a region's, or wherever its engine keeps them.
+// Its blocks are in a region, or wherever its engine keeps them.
 RequestStatus StatusBuilder::placed_status(const Session& session,
                                            const PlacedRequest& request) const {
   const bool runs = request.let_in || request.runs();
-  // Nobody tells of the tokens of those that run, nor who has gone, while nobody waits.
+  // While nobody waits, no call tells of the tokens of running requests, nor which ones have gone.
   const bool told = !runs && session.placed->is_news(context_.now);
   RequestStatus r = seen_status(request, runs, told ? request.goal_passes() : std::nullopt);
   if (runs) r.state = request.times.has_token ? RequestState::kRunning : RequestState::kPrefill;
@@ -157,7 +157,8 @@ PlanStatus StatusBuilder::plan_status(const Session& session) const {
         std::find(plan.batch.begin(), plan.batch.end(), r->key) != plan.batch.end();
     if (!planned && !r->paused()) continue;
     PlanStatus::Entry entry{r->key.request, r->layers.distance, {}, r->paused()};
-    // A tensor-parallel group shows the layers of one rank, because all have the same away.
+    // A tensor-parallel group shows the layers of one rank, because all ranks have the same ones
+    // away.
     const std::uint32_t groups = r->layers.away.empty() ? 0 : session.shape.rank_groups();
     for (std::uint32_t group = 0; group < groups; ++group) {
       if (r->layers.away[group]) entry.in_dram.push_back(group + 1);

@@ -16,7 +16,7 @@ namespace kvd::core {
 
 /// What others may see of the Controller: one picture of everything at one instant.
 ///
-/// Owner: control thread. Cost: O(everything); asked a few times a second.
+/// Owner: control thread. Cost: O(everything); asked for a few times a second.
 class StatusBuilder {
  public:
   StatusBuilder(Ground& ground, Regions& regions, LayerPlans& plans, Admission& admission,
@@ -45,7 +45,7 @@ class StatusBuilder {
   [[nodiscard]] RequestStatus request_status(const Request& request, const Waits& waits) const;
   [[nodiscard]] RequestStatus placed_status(const Session& session,
                                             const PlacedRequest& request) const;
-  /// `passes`: when its goal does, where that is known.
+  /// `passes`: when its goal passes, where that is known.
   [[nodiscard]] RequestStatus seen_status(const Seen& request, bool runs,
                                           std::optional<TimePoint> passes) const;
   [[nodiscard]] PlanStatus plan_status(const Session& session) const;

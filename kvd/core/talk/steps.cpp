@@ -13,17 +13,17 @@ Result<StepReply> Steps::next(Session& session, const Step& step) {
   session.life.last_step = context_.now;
   session.life.responsive = true;
   session.streaming = needs_.layers_stream(session);
-  if (!session.streaming) plans_.forget(session);  // before who is no longer paused grows
+  if (!session.streaming) plans_.forget(session);  // before unpaused requests grow
 
-  // What is over comes first: it may free memory, and nobody is decided about twice.
+  // What is over comes first: it may free memory, and nothing is decided about an ended request.
   reports_.take(session, step);
   standstills_.end_given_up(session);
   drains_.end_left(session);
   if (computed) knowledge_.measure_step(session, since_last);
   knowledge_.look_ahead(session);
   streams_.end(session);
-  // Then what was decided earlier: promises are kept or given back, regions get their way, the plan
-  // in force moves layers. Who decides next counts on what they free.
+  // Earlier decisions come next: promises are kept or given back, regions get their memory, the
+  // plan in force moves layers. The decisions below count on what these free.
   for (const DeviceId device : session.devices().all()) {
     promises_.expire({session.info.domain, device});
   }
@@ -32,20 +32,21 @@ Result<StepReply> Steps::next(Session& session, const Step& step) {
     regions_.yield({session.info.domain, device}, session.id);
   }
   streams_.install(session);
-  // What was brought meanwhile need not be computed, nor counted upon as work.
+  // Blocks that were brought meanwhile need not be computed, nor counted as work.
   skips_.go_on(session);
   // Admission comes before rotation, which passes over requests that are held back.
   line_.begin_step(session.info.domain);
   admission_.admit(session);
   rotation_.decide(session);
   line_.end_step();
-  // Leaving comes before growth, and again after it: growth may have chosen one more to leave.
+  // Requests leave before others grow, and again afterwards: growth may have chosen one more to
+  // leave.
   swaps_.start_leaving(session);
   claims_.grow_running(session);
   swaps_.start_leaving(session);
   // The next plan is for the batch that results.
   plans_.renew(session);
-  // Last who can wait: copies ahead take DRAM that nobody who leaves needs.
+  // Copies ahead come last, as they can wait: they take DRAM that no leaving request needs.
   copies_.make_ahead(session);
   compactor_.start();
   claims_.serve_everyone();

@@ -19,13 +19,13 @@
 
 namespace kvd::core {
 
-/// One step of an engine: what it did comes in, what it shall do next goes out. The order of the
-/// lines is the algorithm.
+/// One step of an engine: what it did comes in, and what it is to do next goes out. The order of
+/// the lines is the algorithm.
 ///
 /// Source: kvd/DESIGN.md "A step".
 ///
-/// Owner: control thread. Errors: InvalidArgument, NotFound for a step that cannot be; it changes
-/// nothing then.
+/// Owner: control thread. Errors: InvalidArgument or NotFound for a step that cannot be true; then
+/// nothing changes.
 class Steps {
  public:
   Steps(Ground& ground, Compactor& compactor, DramCopies& copies, Streams& streams, Needs& needs,
@@ -52,9 +52,9 @@ class Steps {
         replies_(replies),
         standstills_(standstills) {}
 
-  /// Takes what the engine did and decides what it does next.
+  /// Takes in what the engine did and decides what it does next.
   [[nodiscard]] Result<StepReply> next(Session& session, const Step& step);
-  /// The disk has brought something.
+  /// The disk has brought something: requests that wait for it go on.
   void on_read() { skips_.on_read(); }
 
  private:

@@ -17,7 +17,7 @@ Waits::Waits(Ground& ground, const std::vector<RotationInput>& asked)
   }
 }
 
-// In the order in which they are served. Of several devices each must have room.
+// Goes in the order of service. A request on several devices needs room on each.
 void Waits::add(const RotationInput& asked) {
   const auto& requests = asked.snapshot.requests;
   std::vector<std::size_t> order(requests.size());

@@ -9,7 +9,7 @@
 
 namespace kvd::core {
 
-/// Says why requests whose blocks kvd places make no token, for people to read.
+/// Explains why requests whose blocks kvd places make no token, for people to read.
 ///
 /// Owner: control thread. Cost: O(requests) to make, then O(log requests).
 class Waits {
@@ -20,10 +20,10 @@ class Waits {
   [[nodiscard]] WaitReason of(const Request& request) const;
 
  private:
-  /// What there is for one that the policy would be asked about, after those before it.
+  /// The room for a request that the policy would be asked about, after those before it.
   struct Room {
     bool in_hbm = true;
-    bool in_dram = true;  ///< for those who would leave for it
+    bool in_dram = true;  ///< room for those that would leave for it
   };
   void add(const RotationInput& asked);
   [[nodiscard]] WaitReason inside(const Request& request) const;
@@ -34,7 +34,7 @@ class Waits {
   ServingOrder& line_;
   const Drains& drains_;
   std::map<RequestKey, Room> room_;
-  std::set<DomainId> makes_way_;  ///< domains in which somebody is promised to others
+  std::set<DomainId> makes_way_;  ///< domains in which a request is promised to others
 };
 
 }  // namespace kvd::core
