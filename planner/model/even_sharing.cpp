@@ -12,7 +12,7 @@ constexpr double kNever = std::numeric_limits<double>::infinity();
 struct Stream {
   const StreamedRequest* request;
   double work;           // of one transfer
-  std::size_t next = 0;  // which transfer is in flight or waits for its staging
+  std::size_t next = 0;  // the transfer that is in flight or waits for its staging
   double release = kNever;
   double remaining = 0;
 
@@ -22,7 +22,7 @@ struct Stream {
   }
 };
 
-// Plays the link between events; layers drive it.
+// Plays the link between events; the caller steps from layer to layer.
 class SharedLink {
  public:
   SharedLink(const StepModel& model, std::span<const StreamedRequest> requests)
@@ -91,7 +91,7 @@ class SharedLink {
     for (auto& stream : streams_) {
       if (!active(stream, now)) continue;
       stream.remaining -= step / count;
-      // What is left is rounding, far below one block.
+      // The rest is rounding, far below one block.
       if (stream.remaining <= stream.work * 1e-12) stream.remaining = 0;
     }
   }

@@ -2,8 +2,8 @@
 
 namespace kvd::planner {
 
-/// A line y = at_zero + slope * x through observations of which each counts `keep` of the one after
-/// it: weighted least squares with forgetting.
+/// A line y = at_zero + slope * x through observations, each of which counts `keep` times as much
+/// as the one after it: weighted least squares with forgetting.
 /// Source: kvd design.
 /// Owner:  one thread.
 class FittedLine {
@@ -29,8 +29,8 @@ class FittedLine {
   [[nodiscard]] bool measured() const { return weight_ > 0; }
   [[nodiscard]] double mean_x() const { return x_; }
   [[nodiscard]] double mean_y() const { return y_; }
-  /// A slope shows once x has spread by a twentieth of its mean (below that noise makes it), and it
-  /// points up. Without one: the mean. Precondition: measured().
+  /// A slope counts once x has spread by a twentieth of its mean (below that, noise makes it) and
+  /// if it points up. Without a slope the line is the mean. Precondition: measured().
   [[nodiscard]] Line line() const {
     const bool has_slope = spread_ > 0.0025 * x_ * x_ && together_ > 0;
     const double slope = has_slope ? together_ / spread_ : 0;

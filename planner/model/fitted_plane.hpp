@@ -2,9 +2,10 @@
 
 namespace kvd::planner {
 
-/// A plane y = at_zero + by_first * x1 + by_second * x2 through observations of which each counts
-/// `keep` of the one after it: weighted least squares with forgetting, slopes never negative. What
-/// rises while the other falls is told apart, which two lines do not.
+/// A plane y = at_zero + by_first * x1 + by_second * x2 through observations, each of which counts
+/// `keep` times as much as the one after it: weighted least squares with forgetting; slopes are
+/// never negative. It tells apart two causes of which one rises while the other falls; two lines
+/// cannot.
 /// Source: kvd design.
 /// Owner:  one thread.
 class FittedPlane {
@@ -41,7 +42,7 @@ class FittedPlane {
   }
 
   [[nodiscard]] bool measured() const { return weight_ > 0; }
-  /// A slope counts once its x has spread by a twentieth of its mean, as noise makes it below that,
+  /// A slope counts once its x has spread by a twentieth of its mean (below that, noise makes it)
   /// and if it points up. Precondition: measured().
   [[nodiscard]] Plane plane() const {
     const bool first = spread_first_ > kSpread * first_ * first_;

@@ -21,10 +21,10 @@ struct Released {
   std::size_t last;
 };
 
-// When the last transfer due by now is complete. EDF is work-conserving with fixed priorities by
-// due layer, so this is the longest stretch "released at or after j, due by now", j being where the
-// link was last idle for them. The stretch starts late at best, so indices after the last do not
-// count.
+// The time at which the last transfer due by now is complete. EDF is work-conserving with fixed
+// priorities by due layer. So the time is the longest stretch of work "released at or after j, due
+// by now", j being where the link was last idle for these transfers. At best the stretch starts
+// late, so indices after the last do not count.
 double ready_at(Released released, std::span<const double> ends, double per_transfer) {
   double latest = 0;
   double work = per_transfer;
@@ -35,7 +35,7 @@ double ready_at(Released released, std::span<const double> ends, double per_tran
   return latest;
 }
 
-// The index that decides ready_at.
+// The release index that decides ready_at.
 std::size_t deciding_release(Released released, std::span<const double> ends) {
   double latest = 0;
   double work = 0;
@@ -68,7 +68,8 @@ void each_transfer(const StepModel& model, std::span<const StreamedRequest> requ
   }
 }
 
-// By counting: with a thousand layers and a large batch sorting would take longer than the rest.
+// Sorts by counting: with a thousand layers and a large batch a comparison sort would take longer
+// than the rest.
 std::vector<Transfer> transfers_by_due(const StepModel& model,
                                        std::span<const StreamedRequest> requests) {
   std::vector<std::size_t> place(model.layers() + 2, 0);
@@ -203,8 +204,8 @@ double PatternLatency::evaluate(std::span<const double> load, double max_load, P
 void PatternLatency::trace(double max_load, PathCut& out) const {
   out.constant = 0;
   out.slope.assign(pattern_count_, 0.0);
-  // Another load may leave a stretch without any transfer, where no fixed cost arises; spread over
-  // the largest load, the fixed cost stays below the truth.
+  // Another load may leave a stretch without any transfer, and then without its fixed cost. Spread
+  // over the largest load, the fixed cost stays below the truth.
   const double spread = max_load > 0 ? per_transfer_ / max_load : 0;
   for (std::size_t l = layers_; l >= 1;) {
     out.constant += compute_[l - 1];

@@ -11,7 +11,7 @@
 namespace kvd::planner {
 
 inline constexpr std::size_t kMaxLayers = 1024;
-/// More than any machine holds, little enough that sums over a batch stay exact.
+/// More than any machine holds, but so few that sums over a batch stay exact.
 inline constexpr Blocks kMaxBlocks{std::int64_t{1} << 40};
 
 /// How fast one decode step computes and how fast the link feeds it.
@@ -21,7 +21,7 @@ struct StepModel {
   std::vector<Seconds> compute;
   /// Time the link needs for one block of one layer.
   Seconds per_block{0};
-  /// Fixed cost of a transfer: it becomes eligible that much after the layer that frees its
+  /// Fixed cost of a transfer: it becomes eligible this long after the layer that frees its
   /// staging.
   Seconds per_transfer{0};
 
@@ -36,7 +36,7 @@ struct StreamedRequest {
 
 struct StepLatency {
   Seconds total{0};
-  /// Wait before each layer for its blocks.
+  /// The wait for blocks before each layer.
   std::vector<Seconds> stalls;
 };
 
@@ -53,7 +53,7 @@ struct StepLatency {
 [[nodiscard]] StepLatency edf_latency(const StepModel& model,
                                       std::span<const StreamedRequest> requests);
 
-/// T_batch when all transfers in flight share the link evenly, as the paper's text has it.
+/// T_batch when all transfers in flight share the link evenly, as in the paper's text.
 [[nodiscard]] StepLatency even_sharing_latency(const StepModel& model,
                                                std::span<const StreamedRequest> requests);
 
@@ -80,7 +80,7 @@ class PatternLatency {
  private:
   struct Arrival {
     std::uint32_t pattern;
-    std::uint32_t release;  // index of the layer before which the transfer starts
+    std::uint32_t release;  // layer before which the transfer starts (an index)
   };
   template <bool kTrace>
   [[nodiscard]] double play(std::span<const double> load);
@@ -95,9 +95,9 @@ class PatternLatency {
   std::vector<double> compute_;
   std::vector<std::vector<Arrival>> due_;        // by layer, from 1
   std::vector<std::vector<std::int32_t>> upto_;  // [pattern][layer]: offloaded layers <= layer
-  std::vector<double> released_;                 // work by release index among what is due so far
-  std::vector<double> ends_;                     // ends_[l]: layer l is done; ends_[0] = step start
-  std::vector<std::size_t> critical_;            // release index that holds layer l up, 0 = none
+  std::vector<double> released_;                 // by release index, for what is due so far
+  std::vector<double> ends_;           // ends_[l]: layer l is done; ends_[0]: the step starts
+  std::vector<std::size_t> critical_;  // release index that holds layer l up; 0: none
 };
 
 }  // namespace kvd::planner

@@ -8,9 +8,11 @@ namespace kvd::planner {
 
 /// How much staging a plan reserves.
 enum class BufferRule {
-  /// One staging set of b_r blocks for each request that streams anything: what really is needed.
+  /// One staging set of b_r blocks for each request that streams anything. This is what a step
+  /// really needs.
   kStrict,
-  /// OrbitFlow's Eq. 1, the largest need of one layer. It under-counts and serves comparisons only.
+  /// OrbitFlow's Eq. 1, the largest need of one layer. It counts too little and serves comparisons
+  /// only.
   kEq1,
 };
 

@@ -6,7 +6,7 @@
 
 namespace kvd::planner {
 
-/// A cost that grows linearly with the batch's tokens, as OrbitFlow calibrates compute and link.
+/// A cost that grows linearly with the tokens of a batch, as OrbitFlow calibrates compute and link.
 struct LinearCost {
   Seconds fixed{0};
   Seconds per_token{0};
@@ -29,8 +29,8 @@ class CostProfile {
 
   [[nodiscard]] Seconds predict(Tokens tokens) const { return scale_ * calibrated_.at(tokens); }
 
-  /// Takes an observation in and says whether it was so far from the prediction that plans made
-  /// with it should be made again. Errors: InvalidArgument for an observation that is no time.
+  /// Takes an observation in. True: it was so far from the prediction that plans made with the
+  /// prediction should be made again. Errors: InvalidArgument for an observation that is no time.
   [[nodiscard]] Result<bool> observe(Tokens tokens, Seconds observed);
 
  private:

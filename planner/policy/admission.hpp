@@ -19,35 +19,37 @@ struct DecodingRequest {
   /// Time per token now.
   Seconds tpot{0};
 
-  // Beyond LayerKV's Algorithm 1; each is used where the snapshot has what it goes with.
+  // Beyond LayerKV's Algorithm 1. Each of these counts only where the snapshot has the part that
+  // uses it.
   Tokens prompt{0};
-  /// Tokens made and not yet due: what hides a long step.
+  /// Tokens made but not yet due: they hide a long step.
   std::int64_t deposit = 0;
   /// Layers in HBM; nothing = all.
   std::optional<std::int32_t> retained_layers{};
-  /// S_B; nothing = the guard's.
+  /// S_B; nothing: that of the guard.
   std::optional<Seconds> tbt_slo{};
-  /// Tokens still to come that may be counted on, where n_future is 1 for want of knowledge;
-  /// nothing = n_future.
+  /// Tokens still to come that may be counted on where n_future is 1 because nothing is known;
+  /// nothing: n_future.
   std::optional<std::int64_t> n_sure{};
 
   /// Eq. 1 and 2: how long this request can do without a decode step and still meet its SLO.
   [[nodiscard]] Seconds allowance() const { return allowance(n_future); }
-  /// The same if so many tokens are to come.
+  /// The same if `to_come` tokens are to come.
   [[nodiscard]] Seconds allowance(std::int64_t to_come) const;
 };
 
 struct QueuedPrompt {
   Tokens tokens;
-  /// Prefilled already.
+  /// Tokens already prefilled.
   Tokens done{0};
   /// Expected length of the answer.
   std::int64_t output = 1;
-  /// Let in earlier: it holds memory, perhaps without a token yet, and is always admitted further.
+  /// The request was let in earlier: it holds memory, perhaps without a token yet, and is always
+  /// admitted further.
   bool begun = false;
-  /// Until its first token is late; nothing = never, or it is late whatever comes.
+  /// Time until its first token is late; nothing: it is never late, or late in any case.
   std::optional<Seconds> left{};
-  /// For how long it can wait and still be in time; nothing = not at all.
+  /// For how long it can wait and still be in time; nothing: it cannot wait.
   std::optional<Seconds> spare{};
 };
 
@@ -56,7 +58,7 @@ struct AdmissionMemory {
   Blocks total;
   Blocks free;
   Tokens block_tokens{16};
-  /// Stages to forecast; one is the time in which a sequence fills a block.
+  /// How many stages to forecast; a stage is the time in which a sequence fills a block.
   std::int32_t stages = 4;
   /// Share of `total` below which retained layers are offloaded.
   double threshold = 0.05;
@@ -64,12 +66,12 @@ struct AdmissionMemory {
 
 /// What a step may take. Source: kvd; MODEL.md "Who may prefill" (guard).
 struct StepGuard {
-  /// A decode step of the batch as it is, and what one more request adds.
+  /// The time of a decode step of the present batch, and what one more request adds.
   Seconds step{0};
   Seconds per_request{0};
-  /// S_B, the least of the batch.
+  /// S_B, the smallest in the batch.
   Seconds tbt_slo{0.1};
-  /// Engines with requests that take turns on the device, this one among them.
+  /// Engines with requests that take turns on the device, including this one.
   std::int64_t turns = 1;
 };
 
@@ -83,19 +85,19 @@ struct AdmissionSnapshot {
   std::optional<StepGuard> guard;
 };
 
-/// Which prompts may prefill now: the first `admitted` of the queue. Vectors over the queue cover
-/// all of it.
+/// Says which prompts may prefill now: the first `admitted` of the queue. Vectors over the queue
+/// cover all of it.
 struct AdmissionDecision {
   std::size_t admitted = 0;
-  /// Nothing where nobody's SLO bounds prefill.
+  /// Nothing where no SLO bounds prefill.
   std::optional<Seconds> allow_prefill;
   std::vector<Seconds> prefill;
   std::vector<std::int32_t> retained_layers;
   std::vector<Seconds> offload;
-  /// Prompt tokens the next step may have, all together; nothing = as many as there are.
+  /// The most prompt tokens that the next step may have, summed over requests; nothing: no bound.
   std::optional<Tokens> chunk;
-  /// Free blocks expected now and after each stage, and what to offload so that they suffice:
-  /// further layers of each decoding request. Only with `memory` and for layerkv.
+  /// Free blocks expected now and after each stage, and what to offload so that they suffice: so
+  /// many further layers of each decoding request. Only with `memory` and for layerkv.
   std::vector<Blocks> forecast;
   std::vector<std::int32_t> offload_layers;
 };
@@ -104,7 +106,7 @@ struct AdmissionDecision {
 struct AdmissionTraits {
   /// Admitted prompts may prefill layer by layer into DRAM where HBM has no room for all of them.
   bool prefills_layerwise = false;
-  /// It asks for room for a whole request: what a rotation policy can evict counts as free.
+  /// It asks for room for a whole request: memory that a rotation policy can evict counts as free.
   bool counts_evictable = false;
 };
 
@@ -114,22 +116,22 @@ class AdmissionPolicy {
   virtual ~AdmissionPolicy() = default;
   [[nodiscard]] virtual std::string_view name() const = 0;
   [[nodiscard]] virtual AdmissionTraits traits() const { return {}; }
-  /// Errors: InvalidArgument for rates, sizes or times that are not finite and in range, for what
-  /// the policy needs and the snapshot lacks, and for a prompt that can never fit.
+  /// Errors: InvalidArgument for rates, sizes or times that are not finite and in range, for a
+  /// snapshot that lacks what the policy needs, and for a prompt that can never fit.
   [[nodiscard]] virtual Result<AdmissionDecision> decide(
       const AdmissionSnapshot& snapshot) const = 0;
 };
 
-/// The admission policies built, layerkv first.
+/// The admission policies that exist, layerkv first.
 [[nodiscard]] std::span<const std::string_view> admission_policy_names();
-/// Errors: InvalidArgument naming those built.
+/// Errors: InvalidArgument naming those that exist.
 [[nodiscard]] Result<std::unique_ptr<AdmissionPolicy>> make_admission_policy(
     std::string_view policy);
 
 /// Errors: InvalidArgument with the reason.
 [[nodiscard]] Status check(const AdmissionSnapshot& snapshot);
 
-/// The decision with every figure of the queue filled in for these retained layers.
+/// A decision with every figure of the queue filled in for these retained layers.
 [[nodiscard]] AdmissionDecision begin_admission(const AdmissionSnapshot& snapshot,
                                                 std::vector<std::int32_t> retained);
 

@@ -28,7 +28,7 @@ struct Holding {
   std::int64_t remaining;
 };
 
-// Precondition: sorted, the longest to come first.
+// Precondition: sorted by tokens still to come, the most first.
 std::int64_t peak(const std::vector<Holding>& requests) {
   std::int64_t used = 0;
   std::int64_t most = 0;

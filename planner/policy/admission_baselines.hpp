@@ -4,7 +4,7 @@
 
 namespace kvd::planner {
 
-/// Everybody may prefill whole.
+/// Every prompt may prefill whole.
 class AdmitAllPolicy final : public AdmissionPolicy {
  public:
   [[nodiscard]] std::string_view name() const override { return "none"; }
@@ -12,7 +12,7 @@ class AdmitAllPolicy final : public AdmissionPolicy {
 };
 
 /// A prompt enters when the blocks of all its layers are free and a hundredth of memory stays free
-/// beyond them; the first that does not fit stops the rest.
+/// beyond them. The first that does not fit stops the rest.
 /// Source: vLLM's block manager (can_allocate with its watermark), LayerKV's baseline.
 class WholeRequestPolicy final : public AdmissionPolicy {
  public:
@@ -22,9 +22,9 @@ class WholeRequestPolicy final : public AdmissionPolicy {
   [[nodiscard]] Result<AdmissionDecision> decide(const AdmissionSnapshot& snapshot) const override;
 };
 
-/// A prompt enters while the memory that everybody needs at the worst moment to come stays within
-/// capacity: with the requests sorted by tokens still to come, the longest first, the largest of
-/// remaining_i * i + tokens held by the first i.
+/// A prompt enters while the memory that all need at the worst moment to come stays within
+/// capacity. With the requests sorted by tokens still to come, the most first, that memory is the
+/// largest of remaining_i * i + tokens held by the first i.
 /// Source: LightLLM's past-future scheduler (Gong et al. 2025). Lengths come with the snapshot.
 class PastFuturePolicy final : public AdmissionPolicy {
  public:

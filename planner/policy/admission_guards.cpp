@@ -6,7 +6,7 @@
 namespace kvd::planner {
 namespace {
 
-/// The loosest S_B of those who decode.
+/// The loosest S_B of the requests that decode.
 Seconds loosest_goal(const AdmissionSnapshot& snapshot) {
   Seconds loosest = snapshot.guard->tbt_slo;
   for (const auto& request : snapshot.decoding) {
@@ -15,14 +15,14 @@ Seconds loosest_goal(const AdmissionSnapshot& snapshot) {
   return loosest;
 }
 
-/// Requests that decode with one S_B. A map of them has the tightest first.
+/// Requests that decode with one S_B. A map of these has the tightest first.
 struct GoalClass {
   std::int64_t requests = 0;
-  Seconds lasts{0};  ///< the longest of their answers takes so long
-  Seconds dry{0};    ///< when the first of them has no token left
+  Seconds lasts{0};  ///< how long the longest of their answers takes
+  Seconds dry{0};    ///< when the first of them runs out of tokens
 };
 
-/// Without those whom no chunk saves.
+/// Leaves out requests that no chunk saves.
 std::map<Seconds, GoalClass> classes_of(const AdmissionSnapshot& snapshot) {
   const auto& guard = *snapshot.guard;
   const Seconds alone = guard.step - guard.per_request * double(snapshot.decoding.size());
@@ -30,7 +30,8 @@ std::map<Seconds, GoalClass> classes_of(const AdmissionSnapshot& snapshot) {
   for (const auto& request : snapshot.decoding) {
     const Seconds slo = request.tbt_slo.value_or(guard.tbt_slo);
     if (alone > kStepShare * slo) continue;
-    // With d tokens saved the next one is needed d intervals from now; without any, in one.
+    // With d tokens saved the next one is needed d intervals from now; with none saved, in one
+    // interval.
     const Seconds dry = slo * double(std::max<std::int64_t>(1, request.deposit));
     GoalClass& its = classes[slo];
     its.dry = its.requests == 0 ? dry : std::min(its.dry, dry);
@@ -40,12 +41,12 @@ std::map<Seconds, GoalClass> classes_of(const AdmissionSnapshot& snapshot) {
   return classes;
 }
 
-/// It can wait until they have ended, and others that came meanwhile.
+/// The prompt can wait until these answers have ended, and others that came meanwhile.
 bool can_wait(const QueuedPrompt& prompt, Seconds lasts) {
   return prompt.spare && *prompt.spare > lasts;
 }
 
-/// Prefill time of one step that ends before anybody who decodes runs dry. A few with a tight goal
+/// Prefill time of one step that ends before any decoding request runs dry. A few with a tight goal
 /// are given up where they would keep many more prompts from being in time.
 std::optional<Seconds> guarded_pace(const AdmissionSnapshot& snapshot) {
   if (!snapshot.guard) return std::nullopt;
@@ -69,7 +70,8 @@ std::optional<Seconds> guarded_pace(const AdmissionSnapshot& snapshot) {
     if (given_up > pressing) break;
     const Seconds step_end = kStepShare * its.dry;
     Seconds budget = step_end - snapshot.guard->step;
-    // Where others take turns their steps grow as much, and the goal is for all together.
+    // Where other engines take turns their steps grow as much, and the goal is for all of them
+    // together.
     if (pace) budget = budget / double(snapshot.guard->turns);
     const double share = double(total - given_up) / double(total);
     const double value = std::max(0.0, budget / step_end) * share;
@@ -82,8 +84,8 @@ std::optional<Seconds> guarded_pace(const AdmissionSnapshot& snapshot) {
   return pace;
 }
 
-/// For how long everybody who decodes can do without a token and meet the goal of its mean. No
-/// pause is short enough for those that miss it without one.
+/// For how long all decoding requests can do without a token and still meet the goal of their mean.
+/// No pause is short enough for those that miss it without one, so these do not count.
 std::optional<Seconds> pause_allowed(const AdmissionSnapshot& snapshot) {
   std::optional<Seconds> least;
   for (const auto& request : snapshot.decoding) {
@@ -175,7 +177,8 @@ Blocks blocks_per_layer(const DecodingRequest& request, Tokens block_tokens) {
   return Blocks(pieces(request.prompt + Tokens(request.n_past), block_tokens));
 }
 
-// A request takes a block of each layer at every stage before its last, and gives all back there.
+// A request takes a block of each layer at every stage before its last, and gives all of them back
+// there.
 std::vector<Blocks> forecast_blocks(const AdmissionSnapshot& snapshot) {
   const auto& memory = *snapshot.memory;
   const auto stages = static_cast<std::size_t>(memory.stages);

@@ -6,52 +6,52 @@ namespace kvd::planner {
 
 /// Share of S_B that a step may be predicted to take.
 inline constexpr double kStepShare = 0.9;
-/// Prompts enter while those inside have less to prefill than so many steps have time for: one
-/// passes before who enters has its memory.
+/// Prompts enter while the prefill left to those inside takes less than this many steps: one step
+/// passes before a prompt that enters has its memory.
 inline constexpr double kStepsAhead = 2;
-/// The pace of those with the tightest S_B is given up where the others' lets this many times as
-/// many prompts in time.
+/// The pace of requests with the tightest S_B is given up where the pace of the others lets this
+/// many times as many prompts in time.
 inline constexpr double kGivesUpFor = 3;
-/// A prefill once begun gets this much a step at least, so that it ends.
+/// A prefill that has begun gets at least this much a step, so that it ends.
 inline constexpr Tokens kLeastChunk{16};
 
-/// How long the prefill of one step may take: the step ends before anybody who decodes runs dry,
-/// or before all but a few do, see kGivesUpFor.
-/// Nothing without a guard, and where no bound would save anybody: nobody decodes, or the step
-/// outlasts everybody's S_B however few are in it. Longer where that alone saves prompts: see
-/// rescue_budget().
+/// How long the prefill of one step may take: the step ends before any decoding request runs dry,
+/// or before all but a few do (see kGivesUpFor). Nothing without a guard, and where no bound would
+/// save any request: none decodes, or the step outlasts every S_B however few are in it. It is
+/// longer where only that saves prompts: see rescue_budget().
 [[nodiscard]] std::optional<Seconds> prefill_budget(const AdmissionSnapshot& snapshot);
 
-/// Prefill of one step that saves prompts from being late, which prefill at the guard's pace would
-/// not: as much as they and those before them take. Only where it saves all that are not late yet,
-/// everybody who decodes can pause so long and still meet the goal of its mean (eq. 1 of LayerKV),
-/// and steps with all of them are not too long. 0: there is nobody to save so.
+/// Prefill time of one step that keeps prompts from being late where prefill at the guard's pace
+/// would not: as much as they and the prompts before them take. It is given only where it saves all
+/// that are not late yet, all decoding requests can pause so long and still meet the goal of their
+/// mean (eq. 1 of LayerKV), and steps with all of them are not too long. 0: there are no prompts to
+/// save in this way.
 /// Source: kvd (MODEL.md "Who may prefill").
 [[nodiscard]] Seconds rescue_budget(const AdmissionSnapshot& snapshot);
 
 /// Says of prompts, in order, which may enter: as many as the next steps can prefill, while the
-/// step is not too long for one more to decode. Who waits in line holds no memory, and who is still
-/// in time can be put ahead of it.
+/// step is not too long for one more to decode. A prompt that waits in line holds no memory, and
+/// others that are still in time can be put ahead of it.
 /// Source: kvd (MODEL.md "Who may prefill").
 /// Owner:  one decision.
 class StepGuardCount {
  public:
   explicit StepGuardCount(const AdmissionSnapshot& snapshot);
-  /// Takes the prompt in where it may enter. With nobody inside anybody may.
+  /// Takes the prompt in where it may enter. While none is inside any may.
   [[nodiscard]] bool admit(const QueuedPrompt& prompt);
 
  private:
   const AdmissionSnapshot& snapshot_;
   std::optional<Seconds> budget_;
-  Seconds backlog_{0};             // prefill of those inside
-  bool prefills_ = false;          // somebody does
-  std::optional<Seconds> strict_;  // answers of those with the tightest S_B take so long
-  bool too_long_ = false;          // a step with one more, for everybody
+  Seconds backlog_{0};             // prefill of the prompts inside
+  bool prefills_ = false;          // some request inside prefills
+  std::optional<Seconds> strict_;  // how long answers of requests with the tightest S_B take
+  bool too_long_ = false;          // a step with one more is too long for all
   bool too_long_for_strict_ = false;
 };
 
-/// The guard beside a policy that knows of none: fewer are admitted where a step would outlast S_B,
-/// and prefill comes in chunks. Without a guard in the snapshot nothing changes.
+/// Keeps the guard for a policy that does not know it: fewer prompts are admitted where a step
+/// would outlast S_B, and prefill comes in chunks. Without a guard in the snapshot nothing changes.
 void keep_guard(const AdmissionSnapshot& snapshot, AdmissionDecision& decision);
 
 /// Prompt tokens for one step: as many as prefill_budget() has time for, taking the admitted
@@ -59,19 +59,22 @@ void keep_guard(const AdmissionSnapshot& snapshot, AdmissionDecision& decision);
 [[nodiscard]] std::optional<Tokens> prefill_chunk(const AdmissionSnapshot& snapshot,
                                                   std::size_t admitted);
 
-/// Free blocks now and after each stage: Avail + Released - Allocated.
-/// Released: what a decoding request holds, once its expected length is reached. Allocated: a block
-/// in every resident layer of every other one, a stage being the time in which it fills.
-/// Source: LayerKV eq. 5. Precondition: memory.
+/// Free blocks now and after each stage: Avail + Released - Allocated. Released: what a decoding
+/// request holds, once its expected length is reached. Allocated: one block in every resident layer
+/// of every other request, since a stage is the time in which a block fills.
+/// Source: LayerKV eq. 5.
+/// Precondition: memory.
 [[nodiscard]] std::vector<Blocks> forecast_blocks(const AdmissionSnapshot& snapshot);
 
-/// Further layers of each decoding request to offload so that `shortage` blocks come free: half of
-/// the retained ones, the most recently processed request first; where that does not suffice, all.
-/// Source: LayerKV sec. 3.1.1, second stage. Precondition: memory.
+/// How many further layers of each decoding request to offload so that `shortage` blocks come free:
+/// half of the retained layers, the most recently processed request first; where that does not
+/// suffice, all.
+/// Source: LayerKV sec. 3.1.1, second stage.
+/// Precondition: memory.
 [[nodiscard]] std::vector<std::int32_t> second_stage(const AdmissionSnapshot& snapshot,
                                                      Blocks shortage);
 
-/// Blocks a decoding request holds in one layer.
+/// Blocks that a decoding request holds in one layer.
 [[nodiscard]] Blocks blocks_per_layer(const DecodingRequest& request, Tokens block_tokens);
 
 }  // namespace kvd::planner

@@ -50,7 +50,7 @@ constexpr std::array<RotationEntry, 9> kRotationEntries = {{
     {"ltr", [] { return by_length("ltr", LengthRule::kLtr); }},
     {"sjf_oracle", [] { return by_length("sjf_oracle", LengthRule::kSjfOracle); }},
 }};
-// A daemon has no oracle.
+// A daemon has no oracle, so it cannot run the last policy.
 constexpr std::size_t kInDaemon = kRotationEntries.size() - 1;
 
 constexpr auto kRotation = [] {

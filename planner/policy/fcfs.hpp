@@ -4,8 +4,8 @@
 
 namespace kvd::planner {
 
-/// First come first served: waiting and rotary requests enter in order while they fit free HBM, the
-/// first that does not fit stops the rest; nobody is preempted.
+/// First come, first served: waiting and rotary requests enter in order while they fit free HBM.
+/// The first that does not fit stops the rest, and none is preempted.
 /// Source: the baseline of SuperInfer sec. 6 (vLLM's scheduler); no DRAM gates, no ageing.
 /// Cost:   O(n log n).
 class FcfsPolicy final : public RotationPolicy {

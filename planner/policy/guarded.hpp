@@ -9,10 +9,11 @@
 
 namespace kvd::planner {
 
-/// Another rotation policy with the guard of steps beside it (RotationTraits::guards_steps):
-/// prompts are held back, and prefill comes in chunks, so that a step stays within the goal between
-/// tokens. It decides as the other does. For comparisons: the guard is no paper's idea, so a
-/// baseline may have it as well as `unified`. Source: kvd; MODEL.md "Who may prefill" (guard).
+/// Another rotation policy together with the guard of steps (RotationTraits::guards_steps): prompts
+/// are held back, and prefill comes in chunks, so that a step stays within the goal between tokens.
+/// It decides as the other policy does. It serves comparisons: the guard comes from no paper, so a
+/// baseline may have it as well as `unified`.
+/// Source: kvd; MODEL.md "Who may prefill" (guard).
 class GuardedPolicy final : public RotationPolicy {
  public:
   explicit GuardedPolicy(std::unique_ptr<RotationPolicy> bare)
@@ -35,7 +36,7 @@ class GuardedPolicy final : public RotationPolicy {
 };
 
 /// Another admission policy that keeps the guard it is given (AdmissionSnapshot::guard), which all
-/// but layerkv leave alone: fewer enter where a step would outlast the goal between tokens.
+/// but layerkv ignore: fewer prompts enter where a step would outlast the goal between tokens.
 class GuardedAdmission final : public AdmissionPolicy {
  public:
   explicit GuardedAdmission(std::unique_ptr<AdmissionPolicy> bare)

@@ -10,7 +10,7 @@
 namespace kvd::planner {
 namespace {
 
-// The fewest free blocks that shall be left at any stage.
+// The fewest blocks that must stay free at any stage.
 Blocks reserve(const AdmissionMemory& memory) {
   return Blocks(
       static_cast<std::int64_t>(memory.threshold * static_cast<double>(memory.total.value)));
@@ -32,7 +32,7 @@ class Room {
     if (!memory_) return;
     forecast_ = forecast_blocks(snapshot);
     const Blocks least = *std::min_element(forecast_.begin(), forecast_.end());
-    // What the second stage can free at most comes on top, at whichever stage it is needed.
+    // The most that the second stage can free comes on top, at whichever stage it is needed.
     free_ = std::min(memory_->free, least) - reserve(*memory_) + all_held(snapshot);
   }
   [[nodiscard]] bool take(const QueuedPrompt& prompt, std::int32_t retained) {
@@ -43,7 +43,7 @@ class Room {
     taken_ += needed;
     return true;
   }
-  // A layer is in HBM while it is computed, retained or not.
+  // A layer is in HBM while it is computed, whether or not it is retained.
   [[nodiscard]] Blocks needs(const QueuedPrompt& prompt, std::int32_t retained) const {
     return Blocks(pieces(prompt.tokens, memory_->block_tokens)) * std::max(1, retained);
   }

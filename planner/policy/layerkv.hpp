@@ -14,7 +14,7 @@ class LayerKvPolicy final : public AdmissionPolicy {
   enum class Hopeless {
     /// As printed: one request past saving blocks every prefill until it ends.
     kCounts,
-    /// It is left out of the minimum; waiting for it would save nobody.
+    /// It is left out of the minimum, because waiting for it would save no request.
     kLeftOut,
   };
   explicit LayerKvPolicy(Hopeless hopeless) : hopeless_(hopeless) {}

@@ -68,12 +68,12 @@ void LengthPolicy::take(const RotationSnapshot& snapshot, Bytes room) {
     room -= bytes;
     decision_.prioritized.push_back(ranked.index);
   }
-  // Growth alone may exceed what is there; lengths are not negative, so anybody may go.
+  // Growth alone may exceed the room. Lengths are not negative, so any request may leave.
   if (room < Bytes{0}) evict(snapshot, -1, Bytes{0}, room, true);
 }
 
-// The longest leave, as long as they are longer than `score`, until `room` is `wanted`; none of
-// them where that cannot be reached, unless part of it helps.
+// The longest leave, as long as they are longer than `score`, until `room` reaches `wanted`. None
+// of them leaves where that cannot be reached, unless a part of it helps.
 void LengthPolicy::evict(const RotationSnapshot& snapshot, double score, Bytes wanted, Bytes& room,
                          bool part_helps) {
   Bytes gathered;

@@ -6,21 +6,22 @@ namespace kvd::planner {
 
 /// Baselines that order by output length (RotationRequest::output_tokens; unknown ones go last).
 enum class LengthRule {
-  /// The queue by predicted tokens still to come.
+  /// Orders the queue by predicted tokens still to come.
   kSrtf,
-  /// The queue by whole output length, which an oracle knows: kvd-plan and the simulator.
+  /// Orders the queue by whole output length, which an oracle knows: for kvd-plan and the
+  /// simulator.
   kSjfOracle,
-  /// Everybody, the running ones too, by predicted whole length: longer ones leave for shorter.
+  /// Orders all requests, the running ones too, by predicted whole length: longer ones leave for
+  /// shorter.
   kLtr,
 };
 
 /// Under contention the shortest enter first, and the first that does not fit stops the rest.
 /// Source: srtf OrbitFlow sec. 6 (Fig. 13), which sorts the queue at each admission; sjf_oracle
-///         SuperInfer app. A; ltr the scheduler of Fu et al. 2024 as SuperInfer sec. 6 runs it.
-///         Ours: who leaves when growth exceeds the room (the longest), b_xfer as the bound on an
-///         iteration's transfers, and the promotion of whoever was passed over kSkipLimit times,
-///         which LTR has with a threshold of its own and the other two lack (`paper` leaves it
-///         out).
+/// SuperInfer app. A; ltr the scheduler of Fu et al. 2024 as SuperInfer sec. 6 runs it. Three rules
+/// are ours: the longest leave when growth exceeds the room; b_xfer bounds an iteration's
+/// transfers; and a request that was passed over kSkipLimit times is promoted. LTR has such a
+/// promotion with a threshold of its own, the other two lack it (`paper` leaves it out).
 /// Cost:   O(n log n). Owner: one thread.
 class LengthPolicy final : public RotationPolicy {
  public:
@@ -38,7 +39,7 @@ class LengthPolicy final : public RotationPolicy {
 
   std::string_view name_;
   LengthRule rule_;
-  std::vector<Ranked> queue_;    // shortest first; the lag's place holds the length
+  std::vector<Ranked> queue_;    // shortest first; the field for the lag holds the length
   std::vector<Ranked> running_;  // those that may leave, longest last
   Bytes wanted_;
   Bytes transfer_left_;

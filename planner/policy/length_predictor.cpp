@@ -14,7 +14,7 @@ Tokens at_quantile(std::vector<Tokens>::const_iterator first,
 
 }  // namespace
 
-// std::upper_bound without a branch for each step: which way it goes nobody foresees, and a step of
+// A std::upper_bound without a branch for each step: the direction is unpredictable, and a step of
 // the control thread asks this for every request.
 std::vector<Tokens>::const_iterator LengthPredictor::longer_than(Tokens made) const {
   auto first = sorted_.begin();

@@ -9,25 +9,26 @@
 
 namespace kvd::planner {
 
-/// How long an answer will be: bounds a client's own predictor gave (its bucket), or quantiles.
+/// How long an answer will be: the bounds that a client's own predictor gave (its bucket), or
+/// quantiles.
 struct LengthEstimate {
-  /// For LayerKV's allowance and past-future's head room: few answers are shorter.
+  /// Few answers are shorter: for LayerKV's allowance and past-future's head room.
   Tokens low;
-  /// For the forecast of what is released.
+  /// For the forecast of what will be released.
   Tokens median;
-  /// Few are longer.
+  /// Few answers are longer.
   Tokens high;
 };
 
-/// Learns output lengths from the answers that ended, one predictor an engine.
-/// Source: kvd, in place of LayerKV's trained classifier. Past lengths are taken as LightLLM's
-///         past-future scheduler takes them: only those longer than what the request has made
-///         already count.
-/// Owner:  one thread. Memory: the last kWindow lengths, twice. Cost: a query O(log kWindow).
+/// Learns output lengths from the answers that ended; each engine has a predictor of its own.
+/// Source: kvd, in place of LayerKV's trained classifier. As in LightLLM's past-future scheduler, a
+/// past length counts only if it is longer than what the request has already made.
+/// Owner:  one thread. Memory: the last kWindow lengths, twice.
+/// Cost: a query O(log kWindow).
 class LengthPredictor {
  public:
   static constexpr std::size_t kWindow = 512;
-  /// Fewer answers than this predict nothing.
+  /// With fewer answers than this nothing is predicted.
   static constexpr std::size_t kLeast = 8;
   static constexpr double kLow = 0.1;
   static constexpr double kHigh = 0.9;
@@ -40,7 +41,8 @@ class LengthPredictor {
   /// until kLeast answers have ended. Precondition: made < most.
   [[nodiscard]] std::optional<LengthEstimate> estimate(Tokens made, Tokens most) const;
 
-  /// One among the past answers longer than `made`; nothing where none was, or too few were seen.
+  /// One quantile among the past answers longer than `made`; nothing where none was longer, or too
+  /// few were seen.
   [[nodiscard]] std::optional<Tokens> quantile(Tokens made, double q) const;
 
   [[nodiscard]] std::size_t samples() const { return sorted_.size(); }
@@ -56,7 +58,8 @@ class LengthPredictor {
 /// Precondition: made < most.
 [[nodiscard]] LengthEstimate estimate_in_bucket(Tokens low, Tokens high, Tokens made, Tokens most);
 
-/// What to take with no bucket and too few answers: the most it may be, and one token for the low.
+/// What to take without a bucket and with too few answers: the most that it may be, and one token
+/// for the low bound.
 [[nodiscard]] LengthEstimate estimate_unknown(Tokens made, Tokens most);
 
 }  // namespace kvd::planner

@@ -18,7 +18,7 @@ std::optional<double> last_root(double a, double b, double c) {
   const double discriminant = b * b - 4 * a * c;
   if (discriminant < 0) return std::nullopt;
   const double root = std::sqrt(discriminant);
-  // Both forms are equal; this one does not cancel.
+  // Both forms are equal; this one avoids cancellation.
   return b > 0 ? -2 * c / (b + root) : (-b + root) / (2 * a);
 }
 
@@ -63,19 +63,19 @@ std::optional<std::int64_t> LoadCosts::crossover() const {
   const double root = last_root(quadratic, linear, fixed).value_or(0);
   if (root >= kLongest) return std::nullopt;
   double n = std::max(1.0, std::floor(root) + 1);
-  // The root may be one off where it is whole but for rounding.
+  // The root may be off by one where it is whole except for rounding.
   for (int i = 0; i < 3 && n > 1 && loading_wins(n - 1); ++i) --n;
   for (int i = 0; i < 3 && !loading_wins(n); ++i) ++n;
   return static_cast<std::int64_t>(n);
 }
 
-// Computing a longer head takes longer, and loading what is left does not, so they meet once.
+// Computing a longer head takes longer, and loading the rest does not, so the two times meet once.
 Tokens LoadCosts::head(Tokens most) const {
   const auto computes_longer = [&](std::int64_t n) {
     const auto loaded = static_cast<double>(std::min(most.value, tokens.value - n));
     return ahead + prefill(static_cast<double>(n)) >= load(loaded);
   };
-  std::int64_t low = 0, high = tokens.value;  // the first in [low, high] that does; high, if none
+  std::int64_t low = 0, high = tokens.value;  // the first that does in [low, high]; high: none does
   while (low < high) {
     const std::int64_t middle = low + (high - low) / 2;
     if (computes_longer(middle)) {
@@ -98,7 +98,7 @@ bool LoadCosts::overlapping_wins(Tokens most) const {
   return both < one * (1 - kGain);
 }
 
-// Whoever waits could not have the tokens computed sooner either.
+// A request that waits could not have the tokens computed sooner either.
 Seconds MeasuredCrossoverPolicy::patience(const LoadCosts& costs) const {
   return costs.ahead + costs.prefill(static_cast<double>(costs.tokens.value));
 }
@@ -114,7 +114,8 @@ Tokens MeasuredCrossoverPolicy::decide(const LoadCosts& costs, LoadMemory& memor
   } else {
     loaded = load < compute * (1 - kMargin);
   }
-  // A load that was a mistake is given up after the time of computing, so it costs no more.
+  // A load that was a mistake is given up after the time that computing takes, so it costs at most
+  // twice that time.
   const double other = *loaded ? compute : std::min(load, 2 * compute);
   const double chosen = *loaded ? load : compute;
   memory.curiosity += std::min(1.0, chosen / std::max(other, 1e-12)) / kExplore;

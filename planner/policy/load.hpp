@@ -12,7 +12,7 @@
 
 namespace kvd::planner {
 
-/// What a cached prefix costs to load from its tier and what it would cost to compute again.
+/// What a cached prefix costs to load from its tier, and what it would cost to compute again.
 /// Source: the offloading-conditions article; the quadratic prefill term is ours.
 struct LoadCosts {
   Tokens tokens;
@@ -23,23 +23,25 @@ struct LoadCosts {
   Seconds prefill_fixed{0};
   Seconds prefill_per_token{0};
   Seconds prefill_per_token2{0};
-  Bytes queued{0};   ///< that the tier moves before these
-  Seconds ahead{0};  ///< that the engine computes other prompts first, whatever is decided
-  Seconds apart{0};  ///< that it costs to compute a head apart from what follows
+  Bytes queued{0};  ///< bytes that the tier moves before these
+  /// Time for which the engine computes other prompts first, whatever is decided.
+  Seconds ahead{0};
+  Seconds apart{0};  ///< what computing a head apart from the rest costs
 
   [[nodiscard]] Seconds load(double n) const;
   [[nodiscard]] Seconds prefill(double n) const;
-  /// Strictly faster.
+  /// Loading is strictly faster.
   [[nodiscard]] bool loading_wins(double n) const { return load(n) < prefill(n); }
-  /// The least length from which on loading wins at every length; nothing where there is none (or
-  /// none below 2^53 tokens).
+  /// The least length from which loading wins at every length; nothing where there is none (or none
+  /// below 2^53 tokens).
   [[nodiscard]] std::optional<std::int64_t> crossover() const;
-  /// Both ends at once: so many leading tokens take the engine as long to compute, after what it
-  /// computes first, as those behind them take to load, `most` of them at most. From 0 (loading
-  /// is done before anything can be computed) to `tokens` (computing is). Source: kvd design.
+  /// Works from both ends at once: how many leading tokens take the engine as long to compute,
+  /// after what it computes first, as those behind them, at most `most`, take to load. From 0
+  /// (loading is done before anything can be computed) to `tokens` (computing is).
+  /// Source: kvd design.
   [[nodiscard]] Tokens head(Tokens most) const;
-  /// Both ends at once are faster than loading as much and than computing as much, by a tenth at
-  /// least.
+  /// Working from both ends at once is faster than loading as much and than computing as much, by
+  /// at least a tenth.
   [[nodiscard]] bool overlapping_wins(Tokens most) const;
 };
 
@@ -48,7 +50,7 @@ struct LoadCosts {
 
 /// What the caller keeps for one tier between decisions.
 struct LoadMemory {
-  std::optional<bool> loaded_last;  ///< explorations aside
+  std::optional<bool> loaded_last;  ///< without explorations
   double curiosity = 0;             ///< at 1 the other choice is tried once
 };
 
@@ -62,17 +64,19 @@ class LoadPolicy {
   [[nodiscard]] virtual Tokens decide(const LoadCosts& costs, LoadMemory& memory) const = 0;
   /// How long a load is waited for before the tokens are computed after all.
   [[nodiscard]] virtual Seconds patience(const LoadCosts& costs) const = 0;
-  /// What loads slowly loads while the engine computes what stands before it (LoadCosts::head).
+  /// A slow load runs while the engine computes what stands before it (LoadCosts::head).
   [[nodiscard]] virtual bool overlaps() const { return false; }
 };
 
-/// Loads where measured rates say that the blocks are there sooner than the engine could have
-/// computed them, after what it computes first anyway. Prefill grows at least linearly, so a part
-/// of the prefix never beats both none and all of it. It changes its answer for a tier only when
-/// the other is faster by kMargin, so that rates near the crossover do not make it flip.
+/// Loads where measured rates say that the blocks come sooner than the engine could have computed
+/// them, after what it computes first anyway. Prefill grows at least linearly, so loading a part of
+/// the prefix never beats both loading none and loading all of it. The policy changes its answer
+/// for a tier only when the other is faster by kMargin, so that rates near the crossover do not
+/// make it flip.
 ///
-/// One decision in kExplore is for the other choice, so that a tier that has become faster is seen;
-/// the more that costs the rarer, so that all explorations together cost 1 / kExplore of the time.
+/// One decision in kExplore takes the other choice, so that a tier that has become faster is
+/// noticed. The more that costs the rarer it is, so that all explorations together cost 1 /
+/// kExplore of the time.
 /// Source: kvd.
 class MeasuredCrossoverPolicy : public LoadPolicy {
  public:
@@ -83,9 +87,9 @@ class MeasuredCrossoverPolicy : public LoadPolicy {
   [[nodiscard]] Seconds patience(const LoadCosts& costs) const override;
 };
 
-/// As measured_crossover, and a prefix on disk loads from its end while the engine computes its
-/// head; what is not there soon after is computed, too. Engines that cannot go on
-/// behind tokens they did not compute (Attach::skips_ahead) are served as by measured_crossover.
+/// As measured_crossover, but a prefix on disk loads from its end while the engine computes its
+/// head; what has not come soon after is computed, too. Engines that cannot go on behind tokens
+/// they did not compute (Attach::skips_ahead) are served as by measured_crossover.
 /// Source: kvd design.
 class OverlapPolicy final : public MeasuredCrossoverPolicy {
  public:
@@ -111,17 +115,17 @@ class NeverLoadPolicy final : public LoadPolicy {
   [[nodiscard]] Seconds patience(const LoadCosts&) const override { return Seconds(0); }
 };
 
-/// The load policies built, measured_crossover first.
+/// The load policies that exist, measured_crossover first.
 [[nodiscard]] std::span<const std::string_view> load_policy_names();
-/// Errors: InvalidArgument naming those built.
+/// Errors: InvalidArgument naming those that exist.
 [[nodiscard]] Result<std::unique_ptr<LoadPolicy>> make_load_policy(std::string_view policy);
 
-/// The article's verdicts as starting points where nothing is measured yet.
+/// The article's verdicts, as starting points where nothing has been measured yet.
 enum class Workload : std::uint8_t {
   kOneShotChat,           ///< never: nothing comes back
   kSharedResidentPrefix,  ///< never: it stays in HBM by itself
   kTcpNetworkFiles,       ///< never: slower than prefill
-  kRotatingPrefixes,      ///< always: more of them than HBM holds
+  kRotatingPrefixes,      ///< always: there are more of them than HBM holds
   kLargeModelLongPrompt,  ///< always: 70B and more, over 10,000 tokens
   kSessionMigration,      ///< always: the other machine has nothing
 };

@@ -43,8 +43,8 @@ void LvfPolicy::take_all() {
   for (const auto& ranked : entering_) decision_.prioritized.push_back(ranked.index);
 }
 
-// Step 3 of Algorithm 1 over waiting and rotary requests; returns B_left. There is no break: a
-// smaller request may overtake one that does not fit, which is what ageing bounds.
+// Step 3 of Algorithm 1 over waiting and rotary requests; returns B_left. The loop does not break:
+// a smaller request may overtake one that does not fit, and ageing bounds that.
 Bytes LvfPolicy::take_by_lag(const RotationSnapshot& snapshot, const RotationConfig& config) {
   std::sort(entering_.begin(), entering_.end(), lags_more);
   Bytes left = plannable(snapshot, config) + snapshot.b_xfer;
@@ -52,7 +52,8 @@ Bytes LvfPolicy::take_by_lag(const RotationSnapshot& snapshot, const RotationCon
     promote_aged(snapshot);
     if (!entering_.empty()) {
       const auto& head = snapshot.requests[entering_.front().index];
-      // Reserve: nobody enters, and a whole transfer budget is freed for the one that waits.
+      // Reserves room: none enters, and a whole transfer budget is freed for the request that
+      // waits.
       if (head.skips >= kSkipLimit && head.bytes > left) return Bytes{0};
     }
   }
@@ -79,12 +80,12 @@ void LvfPolicy::preempt(const RotationSnapshot& snapshot, const RotationConfig& 
   std::sort(running_.begin(), running_.end(), lags_more);
   const Bytes available = gather_victims(snapshot, config, needed);
   if (available >= needed || config.paper) return;
-  // The victims for a smaller need are a prefix of those for a larger one, so dropping the last
-  // taken and choosing again comes to this.
+  // The victims for a smaller need are a prefix of those for a larger one, so this equals dropping
+  // the last taken and choosing again.
   keep_victims_for(snapshot, drop_last_taken(snapshot, needed, available));
 }
 
-// Walks from the tail until enough is gathered; returns what was.
+// Walks from the tail until enough is gathered; returns what was gathered.
 Bytes LvfPolicy::gather_victims(const RotationSnapshot& snapshot, const RotationConfig& config,
                                 Bytes needed) {
   const DramUse* dram = dram_gates(snapshot, config);
@@ -102,7 +103,7 @@ Bytes LvfPolicy::gather_victims(const RotationSnapshot& snapshot, const Rotation
   return gathered;
 }
 
-// Returns what is still needed once the victims can cover it, or nobody is left to drop.
+// Returns what is still needed once the victims can cover it, or once nothing is left to drop.
 Bytes LvfPolicy::drop_last_taken(const RotationSnapshot& snapshot, Bytes needed, Bytes available) {
   auto& taken = decision_.prioritized;
   while (needed > available && !taken.empty()) {

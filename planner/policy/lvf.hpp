@@ -4,13 +4,13 @@
 
 namespace kvd::planner {
 
-/// Largest-VLT-first: under contention the requests that lag most enter, as far as free HBM and one
+/// Largest-VLT-first. Under contention the requests that lag most enter, as far as free HBM and one
 /// iteration's transfer budget reach, and the requests that have run longest leave.
-/// Source: SuperInfer Algorithm 1. Guards that are ours (RotationConfig::paper leaves them out):
-///         growth counts before everything; one in prefill or without a token since it came in is
-///         no victim; with no victim left the last one chosen is dropped again; DRAM use above 90 %
-///         admits nobody new, from 95 % preempts nobody; a request passed over kSkipLimit times
-///         goes first and, where it does not fit, has room made for it.
+/// Source: SuperInfer Algorithm 1. These guards are ours (RotationConfig::paper leaves them out):
+/// growth counts before everything; a request in prefill, or without a token since it came in, is
+/// no victim; with no victim left the last request chosen is dropped again; above 90 % DRAM use no
+/// new request is admitted, from 95 % none is preempted; a request that was passed over kSkipLimit
+/// times goes first and, where it does not fit, has room made for it.
 /// Cost:   O(n log n); 10,000 requests in about a millisecond.
 class LvfPolicy final : public RotationPolicy {
  public:
@@ -31,7 +31,7 @@ class LvfPolicy final : public RotationPolicy {
                                       Bytes available);
   void keep_victims_for(const RotationSnapshot& snapshot, Bytes needed);
 
-  std::vector<Ranked> entering_;  // waiting and rotary, those a DRAM gate leaves out excepted
+  std::vector<Ranked> entering_;  // waiting and rotary, except those that a DRAM gate leaves out
   std::vector<Ranked> running_;
   Bytes wanted_;
   RotationDecision decision_;

@@ -32,8 +32,8 @@ PlacementProblem problem_of(const PlacementSnapshot& snapshot, const PlacementCo
   return problem;
 }
 
-// What judging the plan found takes, roughly: an evaluation is a nanosecond a pair of layers, and a
-// batch that grows is evaluated a dozen times to find where the plan expires.
+// About how long it takes to judge the plan found. An evaluation takes a nanosecond a pair of
+// layers, and a batch that grows is evaluated a dozen times to find where the plan expires.
 Nanoseconds judging_time(const PlacementSnapshot& snapshot) {
   const bool grows =
       std::any_of(snapshot.requests.begin(), snapshot.requests.end(),
@@ -54,8 +54,9 @@ SolveLimits limits_of(const PlacementSnapshot& snapshot, const PlacementConfig& 
   return limits;
 }
 
-// D(L) first, with half the budget, then the even set from that plan: it has many times the
-// candidates, and a good plan to begin with is worth more there than time.
+// Solves over D(L) first, with half the budget, and then over the even set, starting from that
+// plan. The even set has many times the candidates, and a good plan to start from is worth more
+// there than time.
 Result<PlacementSolution> solve(const PlacementSnapshot& snapshot, const PlacementConfig& config,
                                 const Clock& clock, PlacementProblem& problem) {
   const TimePoint begin = clock.now();
@@ -103,7 +104,7 @@ Result<PlacementDecision> OrbitFlowPolicy::decide(const PlacementSnapshot& snaps
   judge(snapshot, config, decision);
   // The two sum the same step in different orders.
   decision.lower_bound = std::min(decision.lower_bound, decision.latency);
-  // The SLO is beyond reach only when the bound, too, is above what it allows.
+  // The SLO is out of reach only if the bound, too, is above what it allows.
   if (!decision.feasible) {
     const auto allowed = slowest_allowed(snapshot, config);
     decision.proved = allowed && solution.lower_bound > *allowed;

@@ -4,8 +4,8 @@
 
 namespace kvd::planner {
 
-/// A distance for each request so that the step is fastest within memory, and a pause where late
-/// tokens would exceed alpha all the same.
+/// Chooses a distance for each request so that the step is fastest within memory, and a pause where
+/// late tokens would still exceed alpha.
 /// Source: OrbitFlow sec. 4 in the formulation of MODEL.md.
 class OrbitFlowPolicy final : public PlacementPolicy {
  public:

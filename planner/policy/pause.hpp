@@ -19,9 +19,10 @@ struct Eviction {
   friend bool operator==(const Eviction&, const Eviction&) = default;
 };
 
-/// Which layers of paused requests make room for `needed` layer-blocks, in order of leaving: the
-/// last layer of whoever has given least so far, so that the need is spread evenly and a resume
-/// finds its first layers still there. All of them where that does not suffice.
+/// Which layers of paused requests make room for `needed` layer-blocks, in order of leaving: each
+/// time the last layer of the request that has given least so far, so that the need is spread
+/// evenly and a resumed request finds its first layers still there. All of them where that does not
+/// suffice.
 /// Source: OrbitFlow sec. 3.4: on demand, layer by layer, the last first.
 [[nodiscard]] std::vector<Eviction> evict_paused(std::span<const PausedLayers> paused,
                                                  Blocks needed);

@@ -34,14 +34,14 @@ std::vector<StreamedRequest> streamed(const PlacementSnapshot& snapshot,
   return requests;
 }
 
-// Sums of fractions; what is allowed exactly must not fail by rounding.
+// Compares sums of fractions: what is exactly allowed must not fail by rounding.
 bool within(double late, double alpha) { return late <= alpha + 1e-9; }
 
 bool fits(const PlacementSnapshot& snapshot, const PlacementMemory& memory) {
   return memory.resident + memory.staging(snapshot.buffer) <= snapshot.capacity;
 }
 
-// Whether a judged plan still holds after so many steps.
+// Whether a judged plan still holds after `steps` steps.
 bool holds(const PlacementSnapshot& snapshot, const PlacementConfig& config,
            const PlacementDecision& judged, std::int64_t steps) {
   const auto requests = streamed(snapshot, judged.placement, steps);
@@ -55,7 +55,8 @@ bool holds(const PlacementSnapshot& snapshot, const PlacementConfig& config,
   return within(violations(snapshot, config.violation_model, latency, steps), config.alpha);
 }
 
-// Memory, step time and late tokens only grow with the steps, so halving finds the last that holds.
+// Memory, step time and late tokens only grow with the steps, so bisection finds the last step that
+// holds.
 std::int64_t last_that_holds(const PlacementSnapshot& snapshot, const PlacementConfig& config,
                              const PlacementDecision& judged) {
   if (holds(snapshot, config, judged, config.window_max)) return config.window_max;

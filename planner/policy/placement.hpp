@@ -9,14 +9,14 @@
 namespace kvd::planner {
 
 struct PlacementRequest {
-  /// Per layer, now.
+  /// Blocks per layer, now.
   Blocks blocks;
-  /// Length now; where it is given, the request grows by a token a step.
+  /// Length now; if given, the request grows by a token a step.
   std::optional<Tokens> tokens;
   std::optional<Seconds> slo;
-  /// Tokens made and not yet due.
+  /// Tokens made but not yet due.
   std::int64_t deposit = 0;
-  /// Layers offloaded now, where that is known.
+  /// Layers that are offloaded now, where that is known.
   std::optional<std::vector<std::int32_t>> current;
 };
 
@@ -33,7 +33,7 @@ struct PlacementSnapshot {
 
 /// How late tokens are estimated for a step time above the SLO.
 enum class ViolationModel {
-  /// Exact: with the deposit dry every token of a too slow step is late.
+  /// Exact: once the deposit is dry, every token of a step that is too slow is late.
   kLateTokens,
   /// As published; it understates (MODEL.md "SLOs").
   kInterval,
@@ -45,7 +45,7 @@ struct PlacementConfig {
   std::optional<Nanoseconds> budget_time;
   /// Late tokens a decode step may have, summed over the batch.
   double alpha = 1;
-  /// Steps a plan shall hold at least, and at most before it is made again.
+  /// The fewest steps that a plan should hold, and the most before it is made again.
   std::int64_t window_min = 32;
   std::int64_t window_max = 1000;
   ViolationModel violation_model = ViolationModel::kLateTokens;
@@ -55,13 +55,13 @@ struct PlacementConfig {
 
 enum class InfeasibleReason { kMemory, kSlo };
 
-/// Which layers of which request stay in HBM. All figures are those after window_min steps.
+/// Says which layers of which request stay in HBM. All figures are those after window_min steps.
 struct PlacementDecision {
   bool feasible = false;
   InfeasibleReason reason = InfeasibleReason::kMemory;
   /// Infeasible: no plan exists. Feasible: latency is within the tolerance of the optimum.
   bool proved = false;
-  /// Whom to pause when infeasible: the largest in blocks and deposit; nobody when only one is
+  /// The request to pause when infeasible: the largest in blocks and deposit; none when only one is
   /// left.
   std::optional<std::size_t> victim;
 
@@ -78,17 +78,17 @@ struct PlacementDecision {
 
 /// What the mechanism around a placement policy does for it.
 struct PlacementTraits {
-  /// Layers may leave HBM; without it the policy is asked for nothing.
+  /// Layers may leave HBM; otherwise the policy is not asked.
   bool streams = true;
-  /// Its plans leave room for staging. One that forgets it may answer "too large" where a plan
+  /// Its plans leave room for staging. A policy that forgets it may answer "too large" where a plan
   /// exists; kvd then asks `batch_uniform`.
   bool counts_staging = false;
   /// Where no plan meets the goals, a request pauses (PlacementDecision::victim).
   bool pauses = false;
 };
 
-/// Decides where layers live: a pure function of its arguments (with a time budget, of the clock
-/// too). Owner: one thread.
+/// Decides where layers live: a pure function of its arguments (and, with a time budget, of the
+/// clock). Owner: one thread.
 class PlacementPolicy {
  public:
   virtual ~PlacementPolicy() = default;
@@ -100,9 +100,9 @@ class PlacementPolicy {
                                                          const Clock& clock) const = 0;
 };
 
-/// The placement policies built, orbitflow first.
+/// The placement policies that exist, orbitflow first.
 [[nodiscard]] std::span<const std::string_view> placement_policy_names();
-/// Errors: InvalidArgument naming those built.
+/// Errors: InvalidArgument naming those that exist.
 [[nodiscard]] Result<std::unique_ptr<PlacementPolicy>> make_placement_policy(
     std::string_view policy);
 
@@ -117,14 +117,15 @@ class PlacementPolicy {
 /// Source: OrbitFlow sec. 4.2 with its deposit.
 [[nodiscard]] double violation(ViolationModel model, Seconds slo, Seconds latency,
                                std::int64_t deposit, std::int64_t steps);
-/// The sum over all requests with an SLO.
+/// The sum of it over all requests with an SLO.
 [[nodiscard]] double violations(const PlacementSnapshot& snapshot, ViolationModel model,
                                 Seconds latency, std::int64_t steps);
 /// The longest step at which that sum stays within alpha; nothing when every step does.
 [[nodiscard]] std::optional<Seconds> slowest_allowed(const PlacementSnapshot& snapshot,
                                                      const PlacementConfig& config);
 
-/// Whom to pause: the most blocks over all layers plus deposit, the first of equals.
+/// The request to pause: the one with the most blocks over all layers plus deposit, the first of
+/// equals.
 /// Source: OrbitFlow sec. 4.4.
 [[nodiscard]] std::optional<std::size_t> pause_victim(const PlacementSnapshot& snapshot);
 

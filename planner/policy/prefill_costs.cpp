@@ -63,7 +63,7 @@ std::int32_t PrefillCosts::retained_layers(Tokens tokens) const {
   if (per_layer <= 0) return 0;
   const double estimate = std::ceil(layers - hidden_behind.count() / per_layer);
   auto retained = static_cast<std::int32_t>(std::clamp(estimate, 0.0, double(layers)));
-  // The estimate may be one off where it is whole but for rounding.
+  // The estimate may be off by one where it is whole except for rounding.
   while (retained > 0 && offload(tokens, retained - 1) <= hidden_behind) --retained;
   while (retained < layers && offload(tokens, retained) > hidden_behind) ++retained;
   return retained;

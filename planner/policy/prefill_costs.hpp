@@ -22,12 +22,12 @@ struct PrefillCosts {
   std::int32_t kv_heads = 1;
   std::int32_t head_dim = 1;
   std::int32_t precision_bytes = 2;
-  /// Share of the link that others use, 0..1 (all-reduce without NVLink): offloading has the rest.
+  /// Share of the link that others use, 0..1 (all-reduce without NVLink): offloading gets the rest.
   double link_busy = 0;
 
   /// Eq. 3.
   [[nodiscard]] Seconds prefill(Tokens tokens) const;
-  /// The next `tokens` of a prompt that has `done` behind it.
+  /// The time for the next `tokens` of a prompt that has `done` behind it.
   [[nodiscard]] Seconds prefill_part(Tokens done, Tokens tokens) const;
   /// The most further tokens of a prompt, up to `most`, that prefill within `time`.
   [[nodiscard]] Tokens tokens_within(Seconds time, Tokens done, Tokens most) const;
@@ -40,10 +40,11 @@ struct PrefillCosts {
 /// Errors: InvalidArgument naming the rate or size that is out of range.
 [[nodiscard]] Status check(const PrefillCosts& costs);
 
-/// Not in a running kvd, whose prompts keep all blocks until room is short (planner/MODEL.md).
-/// Which `retained` of `layers` layers stay, 0-based and evenly spread, the first of each stretch
-/// leaving: floor((i + 1) L / x) - 1. Source: LayerKV sec. 3.1.2 (8 layers, 4 kept: 1, 3, 5, 7);
-/// the rule for an x that does not divide L is ours.
+/// Says which `retained` of `layers` layers stay, 0-based and evenly spread, the first of each
+/// stretch leaving: floor((i + 1) L / x) - 1. A running kvd does not use this: its prompts keep all
+/// blocks until room is short (planner/MODEL.md).
+/// Source: LayerKV sec. 3.1.2 (8 layers, 4 kept: 1, 3, 5, 7); the rule for an x that does not
+/// divide L is ours.
 [[nodiscard]] std::vector<std::int32_t> kept_layers(std::int32_t layers, std::int32_t retained);
 
 }  // namespace kvd::planner

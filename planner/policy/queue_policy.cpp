@@ -41,7 +41,7 @@ void QueuePolicy::rank(const RotationSnapshot& snapshot, const RotationConfig& c
     if (request.state == RequestState::kRunning) {
       running_.push_back({decision_.vlt_s[i], fcfs_key(request).count(), i});
     } else if (may_enter(request, dram)) {
-      // The first key is the class that goes first; lvf's lag plays no part here.
+      // The first key puts the class that goes first in front; lvf's lag plays no part here.
       const bool first = request.counts_as_waiting() == (rule_ == QueueRule::kWaitingFirst);
       const double rank = rule_ == QueueRule::kSiCode || first ? 1 : 0;
       const Seconds since = rule_ == QueueRule::kSiCode ? queued_since(request) : fcfs_key(request);
@@ -51,19 +51,19 @@ void QueuePolicy::rank(const RotationSnapshot& snapshot, const RotationConfig& c
   }
 }
 
-// The queue head first; those who leave first at the end of the running.
+// Puts the queue head first, and the requests that leave first at the end of the running ones.
 void QueuePolicy::order() {
   std::sort(queue_.begin(), queue_.end(), lags_more);
   std::sort(running_.begin(), running_.end(), lags_more);
   if (rule_ == QueueRule::kSwappedFirst) std::reverse(running_.begin(), running_.end());
 }
 
-// Lists those who may leave, in order, as far as one iteration's transfers and DRAM reach.
+// Lists the requests that may leave, in order, as far as one iteration's transfers and DRAM reach.
 Bytes QueuePolicy::available(const RotationSnapshot& snapshot, const RotationConfig& config) {
   const DramUse* dram = dram_gates(snapshot, config);
   Bytes sum;
   if (!may_preempt(dram)) return sum;
-  // The published code takes its budget for a free-pool target too.
+  // The published code takes its budget as a target for the free pool, too.
   if (rule_ == QueueRule::kSiCode && snapshot.b_hbm >= snapshot.b_xfer) return sum;
   Bytes dram_left = dram ? dram->free : kUnlimited;
   for (auto it = running_.rbegin(); it != running_.rend(); ++it) {
@@ -80,7 +80,7 @@ Bytes QueuePolicy::available(const RotationSnapshot& snapshot, const RotationCon
   return sum;
 }
 
-// Returns what the requests taken need.
+// Returns what the taken requests need.
 Bytes QueuePolicy::take(const RotationSnapshot& snapshot, Bytes room, Bytes available) {
   Bytes taken;
   for (const auto& ranked : queue_) {
@@ -94,7 +94,7 @@ Bytes QueuePolicy::take(const RotationSnapshot& snapshot, Bytes room, Bytes avai
   return taken;
 }
 
-// Only those who must leave do.
+// Keeps only the victims that must leave.
 void QueuePolicy::keep(const RotationSnapshot& snapshot, Bytes needed) {
   auto& victims = decision_.preempted;
   std::size_t kept = 0;

@@ -6,19 +6,21 @@ namespace kvd::planner {
 
 /// Baselines that serve a queue head first and stop at the first request that does not fit.
 enum class QueueRule {
-  /// SuperInfer's published code: the longest-running leave while together they stay below b_xfer,
-  /// whatever the queue needs; then the queue by time of entering it.
+  /// SuperInfer's published code: the longest-running requests leave while together they stay below
+  /// b_xfer, whatever the queue needs; then the queue is served by time of entry.
   kSiCode,
-  /// Waiting requests, for which the longest-running leave; rotary ones only into room left over.
+  /// Waiting requests come first, and the longest-running leave for them; rotary ones enter only
+  /// room that is left over.
   kWaitingFirst,
-  /// Rotary requests, then waiting ones, both only into free room; when growth leaves too little,
-  /// the last to start leave.
+  /// Rotary requests come first, then waiting ones, both only into free room. When growth leaves
+  /// too little, the last to start leave.
   kSwappedFirst,
 };
 
-/// Source: SuperInfer sec. 2 (waiting-first, swapped-first) and its published code (si_code); who
-///         leaves under the first two the paper does not say, that is ours. Shares lvf's DRAM gates
-///         and may_leave().
+///
+/// Source: SuperInfer sec. 2 (waiting-first, swapped-first) and its published code (si_code). The
+/// paper does not say who leaves under the first two; that rule is ours. Shares lvf's DRAM gates
+/// and may_leave().
 /// Cost:   O(n log n). Owner: one thread.
 class QueuePolicy final : public RotationPolicy {
  public:

@@ -8,7 +8,7 @@
 
 namespace kvd::planner {
 
-/// One request as the sorts see it: 24 bytes side by side, so that sorting does not walk the
+/// One request as the sorts see it: 24 contiguous bytes, so that sorting does not walk the
 /// snapshot.
 struct Ranked {
   double vlt;

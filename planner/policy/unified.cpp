@@ -5,9 +5,9 @@
 namespace kvd::planner {
 namespace {
 
-// Iterations after which somebody passed over goes first, once it has waited as long as an urgent
-// prompt has: iterations alone are short on fast hardware. Hopeless requests may be passed over for
-// longer, but not for ever: as long as kSkipLimit of the longest answers take.
+// Iterations after which a request that was passed over goes first, once it has waited as long as
+// an urgent prompt has: iterations alone are short on fast hardware. Hopeless requests may be
+// passed over for longer, but not for ever: as long as kSkipLimit of the longest answers take.
 std::int64_t skip_limit(const RotationSnapshot& snapshot, const RotationConfig& config) {
   std::int64_t longest = 1;
   if (config.overload == Overload::kGoodput) {
@@ -18,7 +18,7 @@ std::int64_t skip_limit(const RotationSnapshot& snapshot, const RotationConfig& 
   return kSkipLimit * longest;
 }
 
-/// Where it stands among those that enter; the least goes first.
+/// Its place among the requests that enter; the smallest goes first.
 double place_of(const RotationRequest& request, Seconds now, const RotationConfig& config) {
   if (request.place) return *request.place;
   if (!request.counts_as_waiting()) return fcfs_key(request).count();
@@ -35,31 +35,31 @@ bool presses(const RotationRequest& request, Seconds now, const RotationConfig& 
   return waited(request, now) >= config.beta_f * request.ttft_slo;
 }
 
-/// Its goal for the first token is looser by more than what goals of one class differ by: learned
-/// ones go by the prompt.
+/// Its goal for the first token is looser by more than goals of one class differ: learned goals
+/// depend on the prompt.
 bool is_looser(Seconds goal, Seconds other) { return goal > UnifiedPolicy::kOneClass * other; }
 
-/// Until it has to be on its way back, lest its user be without a token for too long; none: there
-/// is no such time. Negative: it is late.
+/// Time until it has to be on its way back, lest its user be without a token for too long; none:
+/// there is no such time. Negative: it is late.
 std::optional<Seconds> gap_left(const RotationRequest& request, Seconds now) {
   if (!request.gap || request.counts_as_waiting()) return std::nullopt;
   return request.t_last.value_or(now) + (1 - UnifiedPolicy::kReturn) * *request.gap - now;
 }
 
-/// It has begun, and its gap is about to be too long.
+/// It has begun, and its gap is about to become too long.
 bool stands_still(const RotationSnapshot& snapshot, const RotationRequest& request, Seconds now) {
   const auto left = gap_left(request, now);
   return left && *left < UnifiedPolicy::kNear * snapshot.step;
 }
 
-/// Its gap leaves it the time to be out.
+/// Its gap leaves it time to be out.
 bool can_be_away(const RotationSnapshot& snapshot, const RotationRequest& request, Seconds now) {
   const auto left = gap_left(request, now);
   return !left || *left >= UnifiedPolicy::kAway * snapshot.step + snapshot.mean_lateness;
 }
 
-/// Sorts by who stays longest: last come those with the loosest goal, and of them the longest on
-/// the GPU.
+/// Sorts by who stays longest: requests with the loosest goal come last, and of these the ones that
+/// have been on the GPU longest.
 auto leaves_later(const RotationSnapshot& snapshot) {
   return [&requests = snapshot.requests](const Ranked& a, const Ranked& b) {
     const Seconds first = requests[a.index].ttft_slo, second = requests[b.index].ttft_slo;
@@ -108,8 +108,8 @@ void UnifiedPolicy::rank(const RotationSnapshot& snapshot, Seconds now,
       ++runs_;
       pace_.here += request.bytes;
       if ((decision_.vlt_s[i] >= 0 && !request.gap) || !may_leave(request, config)) continue;
-      // Where gaps count, whoever is out long stays out long: those leave whose tokens last
-      // longest.
+      // Where gaps count, a request that is out for long stays out for long, so those leave whose
+      // tokens last longest.
       const Seconds saved = request.tbt_slo * static_cast<double>(request.deposit);
       leaving_.push_back(
           {request.gap ? -saved.count() : decision_.vlt_s[i], fcfs_key(request).count(), i});
@@ -121,7 +121,7 @@ void UnifiedPolicy::rank(const RotationSnapshot& snapshot, Seconds now,
   }
   std::sort(entering_.begin(), entering_.end(), earlier);
   split_entering(snapshot, now, config);
-  if (pace_.parked == 0) return;  // then nobody asks
+  if (pace_.parked == 0) return;  // then none asks
   for (const auto& request : snapshot.requests) {
     if (!request.counts_as_waiting()) pace_.asked += 1 / request.tbt_slo.count();
   }
@@ -149,7 +149,7 @@ void UnifiedPolicy::split_entering(const RotationSnapshot& snapshot, Seconds now
                    [&](const Ranked& a, const Ranked& b) { return goal(a) < goal(b); });
 }
 
-// Urgent entries carry their deadline in place of the lag.
+// Urgent entries carry their deadline in the field for the lag.
 void UnifiedPolicy::rank_entering(const RotationSnapshot& snapshot, const Ranked& ranked,
                                   Seconds now, const RotationConfig& config) {
   const RotationRequest& request = snapshot.requests[ranked.index];
@@ -175,14 +175,14 @@ void UnifiedPolicy::rank_entering(const RotationSnapshot& snapshot, const Ranked
 
 bool UnifiedPolicy::covered(const RotationSnapshot& snapshot,
                             const RotationRequest& request) const {
-  // A request that leaves will be as late as others were lately, on top of what makes a rotation
-  // worth while.
+  // A request that leaves will be as late as others were recently, on top of what makes a rotation
+  // worthwhile.
   const auto spare = static_cast<double>(request.deposit - kCovered);
   return spare >= 0 && spare * request.tbt_slo >= snapshot.mean_lateness;
 }
 
-// Behind the covered ones come, where somebody stands still, those that can be away for it: they
-// lose some of what keeps their mean, and have no longer gap themselves.
+// Where a request stands still, those that can be away for it come behind the covered ones: they
+// lose some of what keeps their mean, and get no longer gap themselves.
 void UnifiedPolicy::list_covered(const RotationSnapshot& snapshot, Seconds now) {
   covered_.clear();
   uncovered_.clear();
@@ -198,13 +198,13 @@ void UnifiedPolicy::list_covered(const RotationSnapshot& snapshot, Seconds now) 
   list_leaving(snapshot, uncovered_, sum);
 }
 
-// In order of leaving, those with the loosest goal first, as far as one iteration's transfers and
-// DRAM reach. Few of many leave: a heap sorts no more than those.
+// Lists them in order of leaving, those with the loosest goal first, as far as one iteration's
+// transfers and DRAM reach. Only a few of many leave, and a heap sorts no more than those.
 void UnifiedPolicy::list_leaving(const RotationSnapshot& snapshot, std::vector<Ranked>& list,
                                  Bytes& sum) {
   const auto later = leaves_later(snapshot);
   std::make_heap(list.begin(), list.end(), later);
-  // The last one may overshoot, or a large one never leaves.
+  // The last one may overshoot, or a large request would never leave.
   while (!list.empty() && sum < snapshot.b_xfer) {
     std::pop_heap(list.begin(), list.end(), later);
     const std::uint32_t index = list.back().index;
@@ -217,8 +217,8 @@ void UnifiedPolicy::list_leaving(const RotationSnapshot& snapshot, std::vector<R
   }
 }
 
-// Nobody leaves for one of a looser class. One that does not press yet has those of looser ones
-// leave.
+// No request leaves for one of a looser class. For a request that does not press yet, those of
+// looser classes leave.
 Bytes UnifiedPolicy::can_leave(const RotationSnapshot& snapshot, const RotationRequest& request,
                                For what) const {
   Bytes sum;
@@ -232,9 +232,9 @@ Bytes UnifiedPolicy::can_leave(const RotationSnapshot& snapshot, const RotationR
   return std::min(sum, snapshot.b_xfer);
 }
 
-// The streams begun, this one among them, ask for no more of the tokens that engines make a second
-// than kPromised: with more, all deposits run dry in turn. Where nobody is parked, who runs asks
-// for what it makes.
+// The streams that have begun, including this one, ask for no more than kPromised of the tokens
+// that engines make a second: with more, all deposits run dry in turn. Where no request is parked,
+// running requests ask for what they make.
 bool UnifiedPolicy::paced(const RotationSnapshot& snapshot, const RotationRequest& request,
                           Bytes room) const {
   if (!request.counts_as_waiting() || pace_.parked == 0) return true;
@@ -246,7 +246,8 @@ bool UnifiedPolicy::paced(const RotationSnapshot& snapshot, const RotationReques
   return made && turns_last(snapshot, request, room - taken_);
 }
 
-// Each is out for a gap, then in for as long as there is room for what it shares with those out.
+// Each is out for a gap, then in for as long as there is room for what it shares with those that
+// are out.
 bool UnifiedPolicy::turns_last(const RotationSnapshot& snapshot, const RotationRequest& request,
                                Bytes room) const {
   if (!request.gap) return true;
@@ -256,7 +257,7 @@ bool UnifiedPolicy::turns_last(const RotationSnapshot& snapshot, const RotationR
          static_cast<double>(out.value) * kStay * snapshot.step;
 }
 
-// What those leave who make room beyond what it is for, where that is there in this step.
+// The room that victims leave beyond what they make it for, where it is there in this step.
 Bytes UnifiedPolicy::left_by_victims(const RotationSnapshot& snapshot, Bytes room) const {
   Bytes left;
   if (!snapshot.at_once) return left;
@@ -280,7 +281,8 @@ bool UnifiedPolicy::take(const RotationSnapshot& snapshot, std::uint32_t index, 
 void UnifiedPolicy::serve(const RotationSnapshot& snapshot, Seconds now,
                           const RotationConfig& config, Bytes room) {
   taken_ = Bytes{0};
-  // Until the one passed over too often fits, nobody enters: the running ones end, so it will.
+  // Nothing enters until the request that was passed over too often fits: the running ones end, so
+  // it will.
   if (aged_) {
     const Bytes leaves = can_leave(snapshot, snapshot.requests[aged_->index], For::kNeed);
     if (!take(snapshot, aged_->index, room + leaves)) return;
@@ -297,7 +299,8 @@ void UnifiedPolicy::serve(const RotationSnapshot& snapshot, Seconds now,
     if (!fits && presses_now && request.counts_as_waiting()) unserved_.push_back(ranked.index);
   }
   room += left_by_victims(snapshot, room);
-  // Where gaps count a parked request that has time loses nothing by a prompt that comes before it.
+  // Where gaps count, a parked request that has time loses nothing by a prompt that comes before
+  // it.
   const bool gaps = !entering_.empty() && snapshot.requests[entering_.front().index].gap;
   for (const auto* queue : {gaps ? &waiting_ : &parked_, gaps ? &parked_ : &waiting_}) {
     for (const auto& ranked : *queue) {
@@ -307,7 +310,7 @@ void UnifiedPolicy::serve(const RotationSnapshot& snapshot, Seconds now,
   }
 }
 
-// As far as one iteration's transfers and DRAM go.
+// Goes as far as one iteration's transfers and DRAM reach.
 void UnifiedPolicy::prefill_layerwise(const RotationSnapshot& snapshot) {
   if (dry_) return;  // one more stream would make it wait longer
   Bytes left = snapshot.dram ? std::min(snapshot.b_xfer, dram_left_) : Bytes{0};
@@ -319,10 +322,10 @@ void UnifiedPolicy::prefill_layerwise(const RotationSnapshot& snapshot) {
   }
 }
 
-// Keeps as many victims as are needed. Where growth alone exceeds the room, covered or not, the
-// longest on the GPU follow. With nobody coming in the last one grows into what all others left,
-// once that is there at once: else others who are out may hold what it lacks, and one of both has
-// to go.
+// Keeps as many victims as are needed. Where growth alone exceeds the room, the requests longest on
+// the GPU follow, covered or not. When no request comes in, the last one grows into what all others
+// left, if that is free at once; otherwise requests that are out may hold what it lacks, and one of
+// them has to go.
 void UnifiedPolicy::make_room(const RotationSnapshot& snapshot, Bytes needed) {
   auto& victims = decision_.preempted;
   const std::size_t stay = snapshot.at_once && decision_.prioritized.empty() ? 1 : 0;

@@ -4,28 +4,28 @@
 
 namespace kvd::planner {
 
-/// Rotation by need: somebody leaves only for a request about to miss a deadline, or for one of a
-/// tighter class, and only one whose deposit covers its absence. Everybody else enters free room,
-/// in the order in which their first tokens are due.
+/// Rotation by need: a request leaves only for one that is about to miss a deadline, or for one of
+/// a tighter class, and it leaves only if its deposit covers its absence. All others enter free
+/// room, in the order in which their first tokens are due.
 /// Source: kvd. The rule and the reason for each part: MODEL.md "Who runs". Figures:
-///         tests/lab/NOTEBOOK.md "What each part of unified is worth".
+/// tests/lab/NOTEBOOK.md "What each part of unified is worth".
 /// Cost:   O(n log n). Owner: one thread.
 class UnifiedPolicy final : public RotationPolicy {
  public:
-  /// Tokens a victim's deposit must hold at least.
+  /// The fewest tokens that a victim's deposit must hold.
   static constexpr std::int64_t kCovered = 8;
-  /// A rotary request with so few left is about to be late; with none it already is.
+  /// A rotary request with this few tokens left is about to be late; with none it already is.
   static constexpr std::int64_t kAboutToBeDry = 2;
   /// Goals of one class differ by less than this factor.
   static constexpr double kOneClass = 2;
-  /// Where clients show a token when it comes (RotationRequest::gap): the share of a longest gap
-  /// that the way back may take, as the room may be another's and steps with prompts are long; a
-  /// parked request with less than so many steps left stands still; and one that leaves can be away
-  /// so many at least.
+  /// Where clients show a token when it comes (RotationRequest::gap). kReturn: the share of a
+  /// longest gap that the way back may take, since the room may be another's and steps with prompts
+  /// are long. kNear: a parked request with fewer steps left than this stands still. kAway: a
+  /// request leaves only if it can be away for at least this many steps.
   static constexpr double kReturn = 0.25;
   static constexpr double kNear = 4;
   static constexpr double kAway = 8;
-  /// Steps that each is in between two absences, at least, or no prompt comes in.
+  /// The fewest steps that each request is in between two absences; otherwise no prompt comes in.
   static constexpr double kStay = 16;
 
   [[nodiscard]] std::string_view name() const override { return "unified"; }
@@ -47,7 +47,7 @@ class UnifiedPolicy final : public RotationPolicy {
                              const RotationRequest& request) const;
   void list_covered(const RotationSnapshot& snapshot, Seconds now);
   void list_leaving(const RotationSnapshot& snapshot, std::vector<Ranked>& list, Bytes& sum);
-  /// What somebody may leave for: one of a tighter class, one in need of it, a gap.
+  /// What a request may leave for: one of a tighter class, one in need, or a gap.
   enum class For : std::uint8_t { kClass, kNeed, kGap };
   [[nodiscard]] Bytes can_leave(const RotationSnapshot& snapshot, const RotationRequest& request,
                                 For what) const;
@@ -62,19 +62,19 @@ class UnifiedPolicy final : public RotationPolicy {
   void prefill_layerwise(const RotationSnapshot& snapshot);
   void make_room(const RotationSnapshot& snapshot, Bytes needed);
 
-  std::vector<Ranked> urgent_;     // least first = nearest deadline
-  std::vector<Ranked> parked_;     // by class and place; before new prompts
-  std::vector<Ranked> waiting_;    // by place; goodput has late ones behind those of their class
+  std::vector<Ranked> urgent_;     // smallest first = nearest deadline
+  std::vector<Ranked> parked_;     // by class and place; they come before new prompts
+  std::vector<Ranked> waiting_;    // by place; under goodput late ones stand last in their class
   std::vector<Ranked> leaving_;    // running requests that may leave; make_room sorts them
-  std::vector<Ranked> covered_;    // the running requests that can do without HBM for a while
-  std::vector<Ranked> uncovered_;  // others whose gap leaves them the time to be out
-  std::size_t covered_leave_ = 0;  // of decision_.preempted, the first so many are covered
-  std::size_t runs_ = 0;           // requests of the snapshot that do
+  std::vector<Ranked> covered_;    // running requests that can do without HBM for a while
+  std::vector<Ranked> uncovered_;  // others whose gap leaves them time to be out
+  std::size_t covered_leave_ = 0;  // how many of decision_.preempted, from the first, are covered
+  std::size_t runs_ = 0;           // running requests of the snapshot
   const Ranked* aged_ = nullptr;
-  bool dry_ = false;    // somebody parked has no token left
-  bool still_ = false;  // somebody parked stands still
-  Seconds loosest_{0};  // goal for the first token, of those that may leave
-  /// Streams begun, and what they ask for.
+  bool dry_ = false;    // some parked request has no token left
+  bool still_ = false;  // some parked request stands still
+  Seconds loosest_{0};  // the loosest goal for the first token of those that may leave
+  /// The streams that have begun, and what they ask for.
   struct Pace {
     std::int64_t running = 0, parked = 0;
     double asked = 0;  // tokens a second
@@ -84,7 +84,7 @@ class UnifiedPolicy final : public RotationPolicy {
   std::vector<std::uint32_t> unserved_;  // urgent waiting requests that found no room
   Bytes dram_left_;
   Bytes wanted_;
-  Bytes taken_;  // what those chosen need
+  Bytes taken_;  // what the chosen requests need
   RotationDecision decision_;
 };
 

@@ -9,7 +9,7 @@
 namespace kvd::planner {
 namespace {
 
-// Distance 0 = none, as for candidates.
+// Distance 0 means none, as for candidates.
 Candidate uniform_candidate(std::int32_t layers, std::int32_t distance) {
   if (distance <= 0 || distance > layers) return {0, {}};
   return {distance, distance_layers(layers, distance)};
@@ -25,7 +25,8 @@ PlacementDecision judged(const PlacementSnapshot& snapshot, const PlacementConfi
   return decision;
 }
 
-// As many layers in HBM as the blocks of one layer go into it; the rest evenly offloaded.
+// Keeps as many layers in HBM as there is room for blocks of one layer, and offloads the rest
+// evenly.
 std::int32_t distance_for_memory(const PlacementSnapshot& snapshot, Blocks per_layer) {
   const auto layers = static_cast<std::int64_t>(snapshot.model.layers());
   if (per_layer <= Blocks{0}) return 0;
@@ -123,7 +124,7 @@ Result<PlacementDecision> UniformPlacementPolicy::decide(const PlacementSnapshot
   auto decision = rule_ == UniformRule::kBatchUniform
                       ? best_uniform(snapshot, config)
                       : judged(snapshot, config, distance(snapshot, config));
-  // What is proved here is only that nothing at all would fit.
+  // This proves only that nothing at all would fit.
   Blocks least;
   for (const auto& request : snapshot.requests) {
     least += blocks_after(request, config.window_min, snapshot.block_tokens);

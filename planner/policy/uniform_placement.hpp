@@ -10,7 +10,7 @@ enum class UniformRule {
   kNone,              ///< everything resident
   kDeepSpeed,         ///< k = 1: every layer from DRAM
   kFlexGen,           ///< k = 2, fixed
-  kFlexGenPlus,       ///< k from memory, each request at least as long as the mean
+  kFlexGenPlus,       ///< k from memory, each request counted as at least as long as the mean
   kDynamicHeuristic,  ///< k from memory and actual lengths
   kSloAware,          ///< k from compute over transfer time (Select-N)
   kBatchUniform,      ///< the fastest k that fits
@@ -25,7 +25,7 @@ class UniformPlacementPolicy final : public PlacementPolicy {
     return {.streams = rule_ != UniformRule::kNone,
             .counts_staging = rule_ == UniformRule::kBatchUniform};
   }
-  /// The bound given is the compute time alone.
+  /// The bound that it gives is the compute time alone.
   [[nodiscard]] Result<PlacementDecision> decide(const PlacementSnapshot& snapshot,
                                                  const PlacementConfig& config,
                                                  const Clock& clock) const override;

@@ -11,8 +11,8 @@ struct GlpkFault {};
 
 void raise_fault(void*) { throw GlpkFault{}; }
 
-// GLPK keeps an environment per thread: silent, with faults as exceptions instead of abort(), and
-// freed with the thread.
+// GLPK keeps an environment per thread. This one is silent, turns faults into exceptions instead of
+// abort(), and is freed with the thread.
 class Environment {
  public:
   Environment() { prepare(); }
@@ -20,7 +20,7 @@ class Environment {
   Environment(const Environment&) = delete;
   Environment& operator=(const Environment&) = delete;
 
-  // After a fault the only legal call is glp_free_env; it takes every object of the thread along.
+  // After a fault the only legal call is glp_free_env; it frees every object of the thread.
   void restart() {
     glp_free_env();
     prepare();
@@ -182,7 +182,7 @@ void BoundLp::read_answer() {
     const int row = static_cast<int>(2 + memory_rows_ + i);
     sum += multipliers_.cut[i] = std::max(0.0, glp_get_row_dual(glp, row));
   }
-  // T is bounded by cuts alone, so the weights sum to 1 but for rounding.
+  // Only cuts bound T, so the weights sum to 1 except for rounding.
   for (auto& weight : multipliers_.cut) weight = sum > 0 ? weight / sum : 0;
 }
 

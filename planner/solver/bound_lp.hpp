@@ -14,8 +14,8 @@ struct MemoryRow {
   std::vector<double> weight;
 };
 
-/// Weights on cuts and memory rows that make a bound: T >= sum cut[i] * cut_i(load) +
-/// sum memory[m] * (row_m(load) - capacity) for every plan that fits. The cut weights sum to 1.
+/// Weights on cuts and memory rows that make a bound: T >= sum cut[i] * cut_i(load) + sum memory[m]
+/// * (row_m(load) - capacity) for every plan that fits. The cut weights sum to 1.
 struct Multipliers {
   std::vector<double> cut;
   std::vector<double> memory;
@@ -41,7 +41,7 @@ class BoundLp {
   [[nodiscard]] std::size_t cuts() const { return cuts_; }
 
   /// Solves with load[k] >= fixed[k]. False when GLPK has no optimum (infeasible, or it failed):
-  /// the answer of the last success then stands.
+  /// then the answer of the last success stands.
   [[nodiscard]] bool solve(std::span<const double> fixed);
   [[nodiscard]] const std::vector<double>& load() const { return load_; }
   [[nodiscard]] const Multipliers& multipliers() const { return multipliers_; }

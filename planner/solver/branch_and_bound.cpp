@@ -13,7 +13,7 @@ constexpr int kNodeRounds = 4;
 constexpr std::size_t kMostCuts = 120;
 // Cuts of the uniform plans, which save the root some rounds.
 constexpr std::size_t kUniformCuts = 16;
-// Relative violation below which a cut is not worth a row.
+// A cut whose relative violation is smaller is not worth a row.
 constexpr double kCutWorth = 2e-4;
 constexpr std::int64_t kRoundEvery = 4;
 constexpr std::int64_t kKickEvery = 6;
@@ -58,7 +58,8 @@ PlacementSolution BranchAndBound::run() {
   return solution();
 }
 
-// The root's bound and the first plans: each candidate for all, as now, and the LP rounded.
+// Computes the root's bound and the first plans: each candidate for all, the present one, and the
+// rounded LP.
 void BranchAndBound::start() {
   const Plan nothing = space_.empty_plan();
   if (!first_.empty()) {
@@ -68,7 +69,7 @@ void BranchAndBound::start() {
     }
     if (space_.fits(given.load, given.open)) offer(std::move(given));
   }
-  // From the last, which is everything offloaded and fits if anything does.
+  // Goes from the last, which offloads everything and fits if anything does.
   for (std::size_t k = space_.patterns(); k-- > 0 && !(best_ && budget_.spent());) {
     auto plan = uniform_plan(k);
     if (!plan) continue;
@@ -142,7 +143,8 @@ void BranchAndBound::finish(const Plan& partial) {
   search_.complete(plan, remaining, best_);
 }
 
-// Three requests anew, then downhill: a way out of plans that no pair of moves improves.
+// Chooses anew for three requests, then goes downhill: a way out of plans that no pair of moves
+// improves.
 void BranchAndBound::kick() {
   if (!best_) return;
   Plan plan = *best_;
@@ -153,7 +155,8 @@ void BranchAndBound::kick() {
   if (space_.fits(plan.load, plan.open)) improve_and_offer(std::move(plan));
 }
 
-// Solves the LP for a partial plan, adding the critical path at its answer until that is known.
+// Solves the LP for a partial plan, adding the critical path at its answer until that path is
+// known.
 void BranchAndBound::tighten(const Plan& partial, int rounds) {
   for (int round = 0; round < rounds && !budget_.spent(); ++round) {
     const auto& at = lp_.cuts() == 0 ? partial.load : lp_.load();
@@ -172,7 +175,7 @@ void BranchAndBound::tighten(const Plan& partial, int rounds) {
   set_prices();
 }
 
-// The last critical path joins the LP.
+// Adds the last critical path to the LP.
 void BranchAndBound::add_cut() {
   cuts_.push_back(cut_);
   lp_.add(cut_);
@@ -212,7 +215,7 @@ double BranchAndBound::price(std::size_t request, std::size_t pattern) const {
 double BranchAndBound::bound_of(const std::vector<std::size_t>& choice) const {
   double bound = prices_.constant + prices_.rest[choice.size()];
   for (std::size_t r = 0; r < choice.size(); ++r) bound += price(r, choice[r]);
-  // Sums of some hundred terms: rounding stays far below this.
+  // The sums have some hundred terms: rounding stays far below this.
   return bound - 1e-12 * std::abs(prices_.constant);
 }
 
@@ -235,7 +238,7 @@ bool BranchAndBound::hopeless(double bound, const Plan& partial, std::size_t dep
              static_cast<double>(best_->ties.fetched) + 0.5;
 }
 
-// Requests of one size are interchangeable: only ascending patterns among them are looked at,
+// Requests of one size are interchangeable, so only ascending patterns among them are looked at,
 // unless it matters which of them changes.
 bool BranchAndBound::symmetric(std::size_t request, std::size_t pattern,
                                const Plan& partial) const {
@@ -253,7 +256,7 @@ PlacementSolution BranchAndBound::solution() const {
   for (const auto& node : queue_) bound = std::min(bound, node.bound);
   result.choice.resize(space_.requests());
   for (std::size_t r = 0; r < space_.requests(); ++r) {
-    // Without blocks every pattern is the same; the plain one is the one to show.
+    // Without blocks every pattern is the same; the plain one is shown.
     const bool plain =
         space_.blocks(r) == 0 && space_.streamed(0) == 0 && space_.current(r) == space_.patterns();
     result.choice[space_.input_index(r)] = plain ? 0 : best_->choice[r];

@@ -14,7 +14,7 @@ class BranchAndBound {
   [[nodiscard]] PlacementSolution run();
 
  private:
-  // The first requests are decided, in order of size.
+  // The first requests of the search order are decided.
   struct Node {
     double bound;
     std::uint64_t id;
@@ -53,13 +53,13 @@ class BranchAndBound {
   [[nodiscard]] PlacementSolution solution() const;
 
   SolveLimits limits_;
-  Budget budget_;  // first: laying the problem out takes of it, too
+  Budget budget_;  // comes first: laying out the problem uses some of it, too
   PlacementSpace space_;
   std::vector<std::size_t> first_;
   LocalSearch search_;
   BoundLp lp_;
   PathCut cut_;
-  std::vector<PathCut> cuts_;  // those in the LP
+  std::vector<PathCut> cuts_;  // the cuts in the LP
   Prices prices_;
   std::optional<Plan> best_;
   std::vector<Node> queue_;  // heap, least bound on top

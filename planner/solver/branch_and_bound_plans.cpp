@@ -2,7 +2,7 @@
 
 #include "planner/solver/branch_and_bound.hpp"
 
-/// The plans that the search makes other than by local search.
+/// The plans that the search makes by other means than local search.
 namespace kvd::planner {
 
 Plan BranchAndBound::partial_plan(const std::vector<std::size_t>& choice) const {
@@ -11,8 +11,8 @@ Plan BranchAndBound::partial_plan(const std::vector<std::size_t>& choice) const 
   return plan;
 }
 
-// Each undecided request takes the pattern that lacks most of what the LP wants; where that no
-// longer fits, the one with the most layers streamed that does.
+// Each undecided request takes the pattern that lacks most of what the LP wants. Where that no
+// longer fits, it takes the fitting one that streams the most layers.
 std::optional<Plan> BranchAndBound::rounded(const Plan& partial) {
   Plan plan = partial;
   for (std::size_t r = partial.choice.size(); r < space_.requests(); ++r) {

@@ -10,7 +10,7 @@ namespace kvd::planner {
 /// Owner: one thread.
 class Budget {
  public:
-  /// `layers` says how much work lies between two looks.
+  /// `layers` says how much work lies between two looks at the clock.
   Budget(const SolveLimits& limits, const Clock& clock, std::size_t layers)
       : clock_(clock),
         nodes_(limits.nodes),
@@ -19,8 +19,8 @@ class Budget {
   }
   void count_node() { ++used_; }
   [[nodiscard]] std::int64_t used() const { return used_; }
-  /// As spent(), for inner loops: a look at the clock costs as much as evaluating a small plan, so
-  /// most calls take the last answer.
+  /// As spent(), for inner loops: looking at the clock costs as much as evaluating a small plan, so
+  /// most calls return the last answer.
   [[nodiscard]] bool spent_lately() { return ++looks_ % stride_ == 0 ? spent() : over_; }
   [[nodiscard]] bool spent() {
     // Latched, so that every level of the search sees the end once it has come.

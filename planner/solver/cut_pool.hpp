@@ -7,8 +7,8 @@
 
 namespace kvd::planner {
 
-/// The latest cuts, used to turn down a plan without evaluating it: a move must come below every
-/// one of them to be an improvement. The cut that turned down last is asked first.
+/// The latest cuts, used to reject a plan without evaluating it: a move must come below every one
+/// of them to be an improvement. The cut that rejected last is asked first.
 /// Owner: one thread. Cost: some nanoseconds for most moves.
 class CutPool {
  public:

@@ -3,8 +3,8 @@
 namespace kvd::planner {
 namespace {
 
-// All pairs of moves up to here; above, only exchanges: with many requests single blocks count for
-// little and the pairs are too many.
+// Up to this many requests all pairs of moves are tried. Above it only exchanges are: with many
+// requests single blocks count for little, and there are too many pairs.
 constexpr std::size_t kPairsUpTo = 16;
 
 }  // namespace
@@ -88,7 +88,7 @@ TieBreak LocalSearch::ties_after(const Plan& plan, Move a, const std::optional<M
   return ties;
 }
 
-// Asked first: it turns down most moves of a tight plan and costs least.
+// Asked first, because it rejects most moves of a tight plan and costs least.
 bool LocalSearch::too_large(const Plan& plan, Move a, const std::optional<Move>& b) const {
   double used = plan.used;
   const auto change = [&](const Move& move) {

@@ -23,8 +23,8 @@ class LocalSearch {
   const PathCut& evaluate(Plan& plan);
   /// Precondition: evaluated.
   void improve(Plan& plan);
-  /// Tries every completion of a plan whose last `remaining` requests stand at pattern 0; the best
-  /// that beats `best` replaces it.
+  /// Tries every completion of a plan whose last `remaining` requests stand at pattern 0. The best
+  /// one that beats `best` replaces it.
   void complete(Plan& plan, std::size_t remaining, std::optional<Plan>& best);
 
  private:

@@ -4,8 +4,8 @@
 
 namespace kvd::planner {
 
-/// CPU time of the calling thread: a budget by it buys the same plan on a busy machine as on an
-/// idle one.
+/// CPU time of the calling thread: such a budget buys the same plan on a busy machine as on an idle
+/// one.
 class ThreadCpuClock final : public Clock {
  public:
   [[nodiscard]] TimePoint now() const override;

@@ -15,8 +15,8 @@ std::vector<std::vector<std::int32_t>> patterns_of(const PlacementProblem& probl
   return patterns;
 }
 
-// Drops rows that others imply: where another weighs every pattern as much or more. Of the layers
-// of a model a handful are left, and the first is the one most patterns share.
+// Drops rows that others imply, because another one weighs every pattern as much or more. A handful
+// of a model's layers are left, and the first is the one that most patterns share.
 void keep_binding(std::vector<MemoryRow>& rows) {
   const auto sum = [](const MemoryRow& row) {
     return std::accumulate(row.weight.begin(), row.weight.end(), 0.0);
@@ -34,7 +34,7 @@ void keep_binding(std::vector<MemoryRow>& rows) {
   rows = std::move(kept);
 }
 
-// Sums of whole numbers, so that only a fraction of one is rounding.
+// Sums of whole numbers: only a fraction of one is rounding.
 constexpr double kRounding = 1e-6;
 
 }  // namespace
@@ -82,7 +82,7 @@ void PlacementSpace::build_memory(const PlacementProblem& problem) {
   if (problem.buffer == BufferRule::kStrict) {
     memory_ = {{strict}};
   } else {
-    // The largest need of one layer is a maximum, hence one row a layer.
+    // The largest need of one layer is a maximum, hence one row for each layer.
     for (std::size_t l = 0; l < problem.model.layers(); ++l) {
       MemoryRow row;
       for (const double n : streamed_) row.weight.push_back(layers_ - n);
@@ -100,7 +100,7 @@ void PlacementSpace::build_memory(const PlacementProblem& problem) {
   for (std::size_t r = requests(); r-- > 0;) {
     double least = std::numeric_limits<double>::infinity();
     for (std::size_t k = 0; k < patterns(); ++k) {
-      // Under Eq. 1 a request takes its resident layers at least, and one layer in any case.
+      // Under Eq. 1 a request takes at least its resident layers, and one layer in any case.
       const double weight =
           problem.buffer == BufferRule::kStrict ? strict[k] : std::max(1.0, layers_ - streamed_[k]);
       least = std::min(least, blocks_[r] * weight + open_[k]);
@@ -134,7 +134,7 @@ double PlacementSpace::least_fetched(std::span<const double> load, double open,
                                      std::size_t depth) const {
   double fetched = 0;
   for (std::size_t k = 0; k < patterns(); ++k) fetched += load[k] * streamed_[k];
-  // A block fetched saves at most one resident block.
+  // A fetched block saves at most one resident block.
   const double used = std::inner_product(load.begin(), load.end(), memory_.front().weight.begin(),
                                          open + resident_memory_[depth]);
   return fetched + std::max(0.0, used - capacity_ - kRounding);

@@ -7,10 +7,10 @@
 
 namespace kvd::planner {
 
-/// A complete choice with what the search compares by. Requests are counted in search order.
+/// A complete choice with what the search compares. Requests are counted in search order.
 struct Plan {
   std::vector<std::size_t> choice;
-  std::vector<double> load;  // blocks per layer by pattern
+  std::vector<double> load;  // blocks per layer, by pattern
   double open = 0;           // open blocks kept
   double used = 0;           // of the first memory row: all memory under strict staging
   double latency = 0;
@@ -31,23 +31,23 @@ class PlacementSpace {
   [[nodiscard]] double capacity() const { return capacity_; }
   [[nodiscard]] double compute() const { return compute_; }
   [[nodiscard]] std::size_t input_index(std::size_t request) const { return order_[request]; }
-  /// Candidate of the request now, patterns() when it has none.
+  /// The request's present candidate; patterns() when it has none.
   [[nodiscard]] std::size_t current(std::size_t request) const { return current_[request]; }
   [[nodiscard]] bool has_current() const { return has_current_; }
   [[nodiscard]] double open(std::size_t pattern) const { return open_[pattern]; }
   [[nodiscard]] double streamed(std::size_t pattern) const { return streamed_[pattern]; }
   [[nodiscard]] std::span<const MemoryRow> memory() const { return memory_; }
-  /// The rows with a share of the open blocks in them that never exceeds the truth.
+  /// The memory rows with a share of the open blocks that never exceeds the truth.
   [[nodiscard]] std::vector<MemoryRow> relaxed_memory() const;
 
   [[nodiscard]] bool fits(std::span<const double> load, double open) const;
-  /// What a request with a pattern takes of the first memory row.
+  /// What a request with this pattern takes of the first memory row.
   [[nodiscard]] double use(std::size_t request, std::size_t pattern) const {
     return blocks_[request] * memory_.front().weight[pattern] + open_[pattern];
   }
   /// Whether some completion of the first `depth` requests may fit. Exact under strict staging.
   [[nodiscard]] bool may_fit(std::span<const double> load, double open, std::size_t depth) const;
-  /// Blocks any completion fetches at least.
+  /// The fewest blocks that any completion fetches.
   [[nodiscard]] double least_fetched(std::span<const double> load, double open,
                                      std::size_t depth) const;
 
@@ -71,7 +71,7 @@ class PlacementSpace {
   std::vector<double> streamed_;
   std::vector<double> open_;
   std::vector<MemoryRow> memory_;
-  // Least memory, and most, that requests from an index on take; by index.
+  // The least and the most memory that requests from an index on take; by index.
   std::vector<double> least_memory_;
   std::vector<double> resident_memory_;
   double layers_;

@@ -54,7 +54,7 @@ std::string line(const OrderedJson& json) {
   return json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
 }
 
-constexpr Bytes kMost = 64 * kMiB;  // the largest snapshot of 1,024 requests, many times over
+constexpr Bytes kMost = 64 * kMiB;  // many times the largest snapshot of 1,024 requests
 
 int each_line(Decide decide, std::istream& in, std::ostream& out) {
   int status = 0;
@@ -72,7 +72,7 @@ int each_line(Decide decide, std::istream& in, std::ostream& out) {
   }
 }
 
-/// A running kvd answers with a snapshot for each domain or engine in one document.
+/// A running kvd answers with one document that holds a snapshot for each domain or engine.
 std::optional<std::string> lines_of(std::string_view text) {
   const Json whole = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!whole.is_object() || !whole.contains("snapshots") || !whole["snapshots"].is_array()) {

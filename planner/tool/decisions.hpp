@@ -6,8 +6,8 @@
 
 namespace kvd::planner {
 
-/// The decisions of kvd-plan: one snapshot in, one result out.
-/// Errors: InvalidArgument naming the key.
+/// The decisions of kvd-plan: each takes a snapshot and returns a result. Errors: InvalidArgument
+/// naming the key.
 [[nodiscard]] Result<OrderedJson> plan_latency(const Json& snapshot);
 [[nodiscard]] Result<OrderedJson> plan_place(const Json& snapshot);
 [[nodiscard]] Result<OrderedJson> plan_rotate(const Json& snapshot);

@@ -13,9 +13,9 @@ namespace kvd::planner {
 using Json = nlohmann::json;
 using OrderedJson = nlohmann::ordered_json;
 
-/// Reads one JSON object field by field. The first fault is kept and later reads give their
-/// default, so that a reader is a plain list of fields with one status() at its end; keys nobody
-/// asked for are a fault too.
+/// Reads one JSON object field by field. The first fault is kept, and later reads give their
+/// default. So a reader is a plain list of fields with one status() at its end. Keys that were not
+/// asked for are a fault, too.
 class Fields {
  public:
   /// `path` names the object in messages: "requests[3]".
@@ -26,7 +26,7 @@ class Fields {
   [[nodiscard]] double number(const char* key, std::optional<double> otherwise = {});
   [[nodiscard]] double not_negative(const char* key, std::optional<double> otherwise = {});
   [[nodiscard]] double positive(const char* key, std::optional<double> otherwise = {});
-  /// A whole number within 0..2^53.
+  /// A whole number in 0..2^53.
   [[nodiscard]] std::int64_t whole(const char* key, std::optional<std::int64_t> otherwise = {});
   [[nodiscard]] std::string text(const char* key, const std::optional<std::string>& otherwise = {});
   [[nodiscard]] bool flag(const char* key, bool otherwise);
@@ -39,7 +39,7 @@ class Fields {
   [[nodiscard]] std::string path(const char* key) const;
 
   void fail(const std::string& message);
-  /// Takes the fault of an inner object over.
+  /// Takes over the fault of an inner object.
   void merge(const Status& inner);
   /// Ok when every field was read well and no key was left over.
   [[nodiscard]] Status status();
@@ -52,7 +52,7 @@ class Fields {
   std::optional<Error> fault_;
 };
 
-/// A whole number within 0..2^53, written 4 or 4.0.
+/// A whole number in 0..2^53, written 4 or 4.0.
 [[nodiscard]] std::optional<std::int64_t> as_whole(const Json& value);
 
 }  // namespace kvd::planner

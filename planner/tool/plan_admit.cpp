@@ -15,7 +15,7 @@ struct AdmitQuestion {
   std::unique_ptr<AdmissionPolicy> policy;
 };
 
-constexpr std::int64_t kMaxTurns = 1'000'000;  // engines on one device: more than any has
+constexpr std::int64_t kMaxTurns = 1'000'000;  // engines on one device: more than any device has
 
 std::int32_t read_small(Fields& fields, const char* key, std::int64_t most,
                         std::optional<std::int64_t> otherwise = {}) {
@@ -136,7 +136,7 @@ OrderedJson by_id(const std::vector<std::string>& ids, const Values& values, Sho
   return json;
 }
 
-// What the snapshot asked for beyond LayerKV's Algorithm 1.
+// Adds what the snapshot asked for beyond LayerKV's Algorithm 1.
 void add_extras(const AdmitQuestion& question, const AdmissionDecision& decision,
                 OrderedJson& json) {
   if (question.snapshot.guard) {

@@ -15,7 +15,7 @@ struct RotateQuestion {
   std::unique_ptr<RotationPolicy> policy;
 };
 
-// One block is one byte to the policy: it only compares and adds. A tier may hold a thousand times
+// To the policy one block is one byte: it only compares and adds. A tier may hold a thousand times
 // what a request may.
 Bytes read_blocks(Fields& fields, const char* key, std::optional<std::int64_t> otherwise = {}) {
   const auto blocks = fields.whole(key, otherwise);
