@@ -155,7 +155,7 @@ CLI::App* scenario_command(CLI::App& app, const char* name, const char* help,
 }
 
 void one_policy(CLI::App& command, ScenarioOptions& o, const char* otherwise) {
-  // Commands share the options: the default is for the command that was called.
+  // Commands share the options: this is the default for the command that was called.
   command.parse_complete_callback([&o, otherwise] {
     if (o.policies.empty()) o.policies = {otherwise};
   });

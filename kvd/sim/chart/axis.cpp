@@ -53,7 +53,7 @@ void Axis::fit_linear() {
   if (high_ < 0) high_ = 0;
   if (high_ == low_) high_ = low_ + 1;
   const double step = round_step((high_ - low_) / kTicks);
-  // A value that is a multiple of the step but for rounding shall not cost another one.
+  // A value that is a multiple of the step except for rounding must not cost another step.
   low_ = std::floor(low_ / step + 1e-9) * step;
   high_ = std::ceil(high_ / step - 1e-9) * step;
   const auto count = std::lround((high_ - low_) / step);

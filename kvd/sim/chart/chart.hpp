@@ -22,11 +22,11 @@ struct ChartSeries {
 enum class ChartKind { kLines, kBars };
 
 /// What a chart shows, without a word about how it is drawn. Where `categories` are given, x is an
-/// index into them. A y that is no number is a gap, in the table a dash.
+/// index into them. A y that is no number is a gap, and a dash in the table.
 struct Chart {
   std::string id;  ///< unique in a page; letters, digits and '-'
   std::string title;
-  std::string description;  ///< one or two sentences for who cannot see it
+  std::string description;  ///< one or two sentences for readers who cannot see it
   ChartKind kind = ChartKind::kLines;
   std::string x_label;
   std::string y_label;
@@ -39,10 +39,10 @@ struct Chart {
 /// A whole SVG document with <title> and <desc>, drawn without scripts or outside resources.
 [[nodiscard]] std::string svg_of(const Chart& chart);
 
-/// The chart's numbers as an HTML table: a row an x, a column a series.
+/// The chart's numbers as an HTML table: a row for each x, a column for each series.
 [[nodiscard]] std::string table_of(const Chart& chart);
 
-/// Text for XML and HTML, in elements and quoted attributes.
+/// Escapes text for XML and HTML, in elements and quoted attributes.
 [[nodiscard]] std::string escaped(const std::string& text);
 
 }  // namespace kvd::sim

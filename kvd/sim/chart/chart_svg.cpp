@@ -9,8 +9,8 @@
 namespace kvd::sim {
 namespace {
 
-// Okabe and Ito's colours, which stay apart for the colour-blind; dashes and markers tell more
-// series apart, and on paper.
+// Okabe and Ito's colours, which colour-blind readers can tell apart. Dashes and markers tell more
+// series apart, also on paper.
 constexpr std::array<const char*, 8> kColours = {"#0072b2", "#d55e00", "#009e73", "#cc79a7",
                                                  "#e69f00", "#56b4e9", "#555555", "#8c6d00"};
 constexpr std::array<const char*, 3> kDashes = {"", "7 4", "2 3"};
@@ -29,7 +29,7 @@ std::string fixed(double value) {
   return text;
 }
 
-/// Close enough to leave room; fonts differ from machine to machine anyway.
+/// An estimate that is good enough to leave room; fonts differ from machine to machine anyway.
 double text_width(const std::string& text) {
   return 0.56 * kFont * static_cast<double>(text.size());
 }
@@ -197,7 +197,7 @@ class Drawing {
     return "stroke=\"" + colour(series) + R"(" stroke-width="2")" +
            (dash.empty() ? "" : " stroke-dasharray=\"" + dash + "\"");
   }
-  /// Circle, square, diamond or triangle.
+  /// Draws a circle, square, diamond or triangle.
   void marker(double x, double y, std::size_t series) {
     const std::string fill = "fill=\"" + colour(series) + "\"/>\n";
     switch (series % 4) {
@@ -259,7 +259,7 @@ class Drawing {
     double left;
     std::size_t row;
   };
-  static constexpr std::size_t kMarked = 40;  // points beyond which a line speaks for itself
+  static constexpr std::size_t kMarked = 40;  // points beyond which a line needs no markers
 
   const Chart& chart_;
   Axis x_;

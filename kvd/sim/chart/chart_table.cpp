@@ -7,7 +7,7 @@
 namespace kvd::sim {
 namespace {
 
-/// Every x of any series, ascending and once.
+/// Every x of any series, once and ascending.
 std::vector<double> rows_of(const Chart& chart) {
   std::vector<double> rows;
   for (const auto& series : chart.series) {

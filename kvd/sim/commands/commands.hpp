@@ -8,13 +8,14 @@
 
 #include "kvd/sim/commands/options.hpp"
 
-/// The commands that simulate what they are told; each prints to `out` only when all of it worked,
+/// The commands that simulate what they are told. Each prints to `out` only if all of it worked,
 /// and returns its exit status.
 namespace kvd::sim {
 
-/// One policy, every figure.
+/// One policy with every figure.
 struct RunOptions {
-  std::filesystem::path requests_csv;  ///< to write, a line a request; empty: none
+  /// File to write, with a line for each request; empty: none.
+  std::filesystem::path requests_csv;
 };
 [[nodiscard]] int run_command(const ScenarioOptions& options, const RunOptions& what,
                               std::ostream& out, std::ostream& err);
@@ -28,18 +29,19 @@ struct SweepOptions {
   std::string over;
   std::vector<std::string> values;
   std::filesystem::path svg;                ///< picture to write; empty: none
-  std::string figure = "joint_attainment";  ///< that it shows
+  std::string figure = "joint_attainment";  ///< the figure that it shows
 };
 [[nodiscard]] int sweep_command(const ScenarioOptions& options, const SweepOptions& sweep,
                                 std::ostream& out, std::ostream& err);
-/// What can be swept.
+/// The parameters that can be swept.
 [[nodiscard]] std::vector<std::string> sweep_parameters();
 
 /// The request rate at which a policy's TTFT attainment falls under a threshold.
 struct KneeOptions {
   double threshold = 0.99;
-  double precision = 0.02;  ///< of the rate
-  /// Runs a rate: a knee by one seed lies up to a tenth off. Instead of the scenario's.
+  double precision = 0.02;  ///< precision of the rate
+  /// Runs for each rate, instead of the scenario's: a knee found with one seed is up to a tenth
+  /// off.
   std::size_t seeds = 5;
 };
 [[nodiscard]] int knee_command(const ScenarioOptions& options, const KneeOptions& knee,

@@ -78,7 +78,7 @@ Status set_text(ScenarioOptions& options, const std::string& value) {
 
 Status set_prefill(ScenarioOptions& options, const std::string& value) {
   KVD_ASSIGN_OR_RETURN(const double tokens, number(value));
-  // Too large a number is refused with the setting, but must fit the type first.
+  // Too large a number is refused with the setting, but it has to fit the type first.
   options.prefill_tokens = static_cast<std::int64_t>(std::clamp(tokens, -1.0, 1e18));
   return {};
 }
@@ -187,7 +187,7 @@ Json run_json(const ScenarioOptions& options, const RunResult& result) {
   return out;
 }
 
-/// Nothing where there is one part only.
+/// Empty where there is only one part.
 std::string parts_table(const RunResult& result) {
   std::vector<Summary> parts;
   for (const RequestPart& part : parts_of(result)) {

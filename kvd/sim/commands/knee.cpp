@@ -10,7 +10,7 @@
 #include "kvd/sim/run/exit_status.hpp"
 #include "kvd/sim/run/summary_json.hpp"
 
-/// `knee`: rates of comparisons are given as multiples of it.
+/// `knee` finds the rate of which comparisons give their rates as multiples.
 namespace kvd::sim {
 namespace {
 
@@ -26,7 +26,7 @@ Status check_knee(const KneeOptions& knee) {
   return {};
 }
 
-/// `tried`: what came of each rate.
+/// `tried` gets the result of each rate.
 Result<Knee> search(const ScenarioOptions& options, const KneeOptions& knee, ProgressBar& bar,
                     std::vector<Summary>& tried) {
   KVD_TRY(check_knee(knee));
@@ -47,7 +47,7 @@ Result<Knee> search(const ScenarioOptions& options, const KneeOptions& knee, Pro
                    knee.precision);
 }
 
-/// In order of rate and without the spread over seeds, which would fill a screen.
+/// In order of rate, and without the spread over seeds, which would fill a screen.
 std::vector<Summary> by_rate(const Knee& knee, const std::vector<Summary>& tried) {
   std::vector<std::pair<double, Summary>> sorted;
   for (std::size_t i = 0; i < tried.size(); ++i) sorted.emplace_back(knee.points[i].rate, tried[i]);

@@ -22,12 +22,12 @@ Error invalid(std::string message) {
 }
 
 Status check_goal(const char* flag, std::optional<double> seconds) {
-  // Written so that NaN fails.
+  // This form fails for NaN.
   if (!seconds || (*seconds >= 1e-6 && *seconds <= 86400)) return {};
   return invalid(std::string(flag) + " must be from 1e-6 to 86400 seconds");
 }
 
-/// "2:0.06:0.1": TTFT and TBT in seconds, share of requests.
+/// "2:0.06:0.1": TTFT and TBT in seconds, and the share of requests.
 Result<GoalClass> goal_class(const std::string& text) {
   GoalClass out;
   double ttft = 0, tbt = 0;
@@ -41,7 +41,7 @@ Result<GoalClass> goal_class(const std::string& text) {
   return out;
 }
 
-/// "600:1": TTFT and TBT in seconds, of all requests of an engine.
+/// "600:1": TTFT and TBT in seconds, for all requests of an engine.
 Status set_engine_goals(const std::string& text, Workload& requests) {
   double ttft = 0, tbt = 0;
   int read = 0;
@@ -93,7 +93,7 @@ Result<std::optional<Bytes>> optional_size(const char* flag, const std::string& 
   return std::optional<Bytes>(*size);
 }
 
-/// Each engine in a domain of its own.
+/// Puts each engine in a domain of its own.
 Status add_guarantees(const ScenarioOptions& options, Setting& setting) {
   if (options.engines.partition || options.engines.guarantees.size() != setting.engines.size()) {
     return invalid("--guarantee is given once for each --profile, and not with --partition");
@@ -111,7 +111,7 @@ Status add_guarantees(const ScenarioOptions& options, Setting& setting) {
     setting.engines[i].dram_guarantee =
         Bytes(static_cast<std::int64_t>(static_cast<double>(dram.value) * share));
     all += *size;
-    if (all > hbm) break;  // before the sum grows too large for its type
+    if (all > hbm) break;  // stops before the sum grows too large for its type
   }
   if (all <= hbm) return {};
   return invalid("guarantees of " + std::to_string(all.value) +
@@ -166,7 +166,7 @@ void set_goals(const ScenarioOptions& options, core::Slo& slo) {
   };
   set(slo.ttft, options.ttft_s);
   set(slo.tbt, options.tbt_s);
-  // LayerKV aims at it, and is judged by the goal between tokens like all others.
+  // LayerKV aims at TPOT, and is judged by the goal between tokens like all others.
   set(slo.tpot, options.tpot_s ? options.tpot_s : to_seconds(slo.tbt));
 }
 

@@ -7,8 +7,8 @@
 
 namespace kvd::sim {
 
-/// A line on a terminal that says how far the work is; drawn at most ten times a second, wiped at
-/// the end. Owner: one thread.
+/// A line on a terminal that shows how far the work is. It is drawn at most ten times a second and
+/// wiped at the end. Owner: one thread.
 class ProgressBar {
  public:
   /// Draws nothing when off.
@@ -17,7 +17,7 @@ class ProgressBar {
   ProgressBar(const ProgressBar&) = delete;
   ProgressBar& operator=(const ProgressBar&) = delete;
 
-  /// `share` of the whole, 0 to 1; `what` is under way.
+  /// `share` of the whole is done, 0 to 1; `what` is under way.
   void show(double share, const std::string& what);
   void wipe();
   [[nodiscard]] bool on() const { return on_; }

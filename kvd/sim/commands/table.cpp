@@ -12,7 +12,7 @@ struct Column {
 };
 using Columns = std::vector<Column>;
 
-/// Shows who was served in time, and what a share of requests in time hides.
+/// Shows which requests were served in time, and what a share of requests in time hides.
 const Columns kGoals = {
     {"joint", &Metrics::joint_attainment},        {"gap s", &Metrics::longest_raw_gap_s},
     {"gap>1s", &Metrics::second_gap_share},       {"ttft ok", &Metrics::ttft_attainment},
@@ -20,7 +20,7 @@ const Columns kGoals = {
     {"tbt ok", &Metrics::tbt_attainment},         {"missed", &Metrics::missed_intervals},
     {"long ok", &Metrics::long_joint_attainment}, {"tok/s", &Metrics::throughput_tps},
     {"req/s", &Metrics::throughput_rps}};
-/// Seconds, and what the machine did.
+/// Times in seconds, and what the machine did.
 const Columns kTimes = {{"ttft p50", &Metrics::ttft_p50_s},
                         {"p99", &Metrics::ttft_p99_s},
                         {"max", &Metrics::ttft_max_s},
@@ -48,7 +48,7 @@ void add_rows(const Columns& shown, const Summary& summary, Rows& rows) {
   rows.push_back(figures_row("  greatest", shown, summary.high));
 }
 
-/// `parts`: those of each policy, too.
+/// `parts`: whether each policy's parts are shown, too.
 std::string one_table(const std::string& head, const Columns& shown,
                       const std::vector<Summary>& summaries, bool parts) {
   Rows rows = {{head}};

@@ -7,10 +7,11 @@ namespace kvd::sim {
 
 namespace {
 
-/// A chunk that retires for longer is in the way of others: whoever runs in it is parked.
+/// A chunk that has been retiring for longer than this is in the way of others: requests that run
+/// in it are parked.
 constexpr Nanoseconds kOverdue = std::chrono::milliseconds(50);
 /// How long a step may wait for growth instead of preempting: until kvd has heard that it is
-/// wanted, and once it has granted it.
+/// wanted, and once kvd has granted it.
 constexpr Nanoseconds kUnheard = std::chrono::milliseconds(50);
 constexpr Nanoseconds kGrowth = std::chrono::milliseconds(500);
 
@@ -114,7 +115,8 @@ std::int64_t Balloon::used_in(std::uint32_t chunk) const {
   return std::count(begin, begin + static_cast<std::ptrdiff_t>(size_of(chunk)), Use::kUsed);
 }
 
-// Without a used block first, then those that retire already, then the fewest used ones.
+// Chunks without a used block come first, then those that already retire, then those with the
+// fewest used blocks.
 std::vector<std::uint32_t> Balloon::least_missed(std::int64_t count) const {
   if (count == 0) return {};
   std::vector<std::tuple<bool, bool, std::int64_t, std::int64_t>> order;

@@ -10,59 +10,60 @@
 
 namespace kvd::sim {
 
-/// To the worker's side of an engine, with a step.
+/// What the worker's side of an engine is told with a step.
 struct Orders {
   core::Demand demand;
-  std::vector<std::uint32_t> leave;  ///< chunks that nobody uses any more
+  std::vector<std::uint32_t> leave;  ///< chunks that hold nothing in use any more
 };
 
-/// From there, after a step.
+/// What the worker's side reports after a step.
 struct News {
   std::vector<std::uint32_t> grown;     ///< chunks that have memory now
   std::vector<std::uint32_t> gone;      ///< chunks whose memory went back
-  std::optional<std::int64_t> allowed;  ///< chunks beyond what is kept; none: not known
-  std::int64_t told = 0;                ///< how many kvd knows to be wanted
+  std::optional<std::int64_t> allowed;  ///< chunks beyond what is kept; none: unknown
+  std::int64_t told = 0;                ///< how many chunks kvd knows to be wanted
 };
 
-/// The blocks of an engine that places them itself. Who frees a block last is served with it last.
-/// Where memory comes and goes it does so by chunks of neighbouring blocks; the first chunk is
-/// kept. Chunks that are to be given back retire: each of their blocks is claimed as it becomes
+/// The blocks of an engine that places them itself. The block that was freed last is handed out
+/// last. Where memory comes and goes it does so by chunks of neighbouring blocks; the first chunk
+/// is kept. Chunks that have to be given back retire: each of their blocks is claimed as it becomes
 /// free.
 ///
-/// Source: vLLM 0.32's block pool and client_lib/python/kvd_vllm/balloon.py. Owner: one thread.
+/// Source: vLLM 0.32's block pool and client_lib/python/kvd_vllm/balloon.py.
+/// Owner: one thread.
 class Balloon {
  public:
   using Blocks = std::vector<std::uint32_t>;
 
-  /// It has `blocks` in chunks of so many; one chunk: all of it stays.
+  /// Has `blocks` blocks in chunks of `chunk_blocks`; with one chunk all of it stays.
   Balloon(std::int64_t blocks, std::int64_t chunk_blocks);
 
   [[nodiscard]] bool elastic() const { return state_.size() > 1; }
-  /// Blocks that requests may have now.
+  /// How many blocks requests may have now.
   [[nodiscard]] std::int64_t granted() const { return granted_; }
   [[nodiscard]] std::int64_t free() const { return std::ssize(free_); }
-  /// The next `count` free ones come to `blocks`. Precondition: there are so many.
+  /// Adds the next `count` free blocks to `blocks`. Precondition: that many are free.
   void take(std::int64_t count, Blocks& blocks);
   void give(const Blocks& blocks);
 
   void hear(const News& news);
-  /// As many chunks retire as it has beyond what it may have, or without requests all. Returns the
-  /// chunks without requests, which leave with this step.
+  /// Lets as many chunks retire as it has beyond what it may have; without requests, all of them.
+  /// Returns the chunks without used blocks, which leave with this step.
   [[nodiscard]] std::vector<std::uint32_t> shrink(bool busy, TimePoint now);
-  /// Whether any of these is in a chunk that others have waited for too long.
+  /// Whether any of these blocks is in a chunk that others have waited for too long.
   [[nodiscard]] bool in_the_way(const Blocks& blocks, TimePoint now) const;
-  /// A block is lacking for a request that runs: it had better wait than preempt.
+  /// A running request lacks a block, but should wait rather than preempt.
   [[nodiscard]] bool has_room_coming(TimePoint now);
-  /// Without requests it has something to give back, or to tell.
+  /// Without requests it still has something to give back or to tell.
   [[nodiscard]] bool has_work() const;
-  /// Chunks beyond what is kept, for so many blocks.
+  /// How many chunks beyond what is kept hold so many blocks.
   [[nodiscard]] std::int64_t chunks_for(std::int64_t blocks) const;
-  /// Chunks beyond what is kept that are in use, or may be.
+  /// Chunks beyond what is kept that are in use or may be.
   [[nodiscard]] std::int64_t have() const;
   [[nodiscard]] std::int64_t chunk_blocks() const { return chunk_blocks_; }
-  /// In the step that is planned at this time a block was lacking.
+  /// A block was lacking in the step that is planned at this time.
   [[nodiscard]] bool is_short(TimePoint now) const { return short_ && short_->last == now; }
-  /// Chunks beyond what is kept, with one more than there is.
+  /// Chunks beyond what is kept, with one more than there are.
   [[nodiscard]] std::int64_t one_more() const {
     return std::min(have(), std::ssize(state_) - 2) + 1;
   }
@@ -89,7 +90,7 @@ class Balloon {
   std::vector<std::list<std::uint32_t>::iterator> place_;  ///< in free_, by block
   enum class Use : std::uint8_t { kFree, kUsed, kClaimed };
   std::vector<Use> use_;                       ///< by block
-  std::map<std::uint32_t, TimePoint> retire_;  ///< since when
+  std::map<std::uint32_t, TimePoint> retire_;  ///< by chunk: since when it has been retiring
   std::int64_t granted_ = 0;
   std::optional<std::int64_t> allowed_;
   std::int64_t told_ = 0;

@@ -43,7 +43,7 @@ std::optional<std::uint32_t> Engine::seat() {
   const auto next = next_in_queue();
   const std::uint32_t index = *next;
   const std::int64_t most = profile_.limits.max_total_tokens;
-  // One that alone is above the limit still gets its turn, by itself.
+  // A request that alone is above the limit still gets its turn, by itself.
   if (most > 0 && open_ > 0 && open_tokens_ + seat_tokens(index) > most) return std::nullopt;
   queue_.erase(next);
   return index;
@@ -68,13 +68,14 @@ Batch Engine::plan(const core::StepReply& reply) {
     Live& live = live_[index];
     live.out = false;
     if (live.done) continue;
-    // Beyond all that was ever granted: found, at its begin or while it was computed.
+    // The request has more than was ever granted: blocks that were found when it began or while it
+    // was computed.
     if (entry.present.value > live.granted) {
       records_[index].found += entry.present - Tokens(live.tokens);
       live.tokens = entry.present.value;
     }
     live.granted = (entry.present + entry.tokens).value;
-    // The list may have been made before the last iteration's end: what counts is how far the
+    // The list may have been made before the last iteration ended. What counts is how far the
     // request may get, not where it was thought to be.
     const std::int64_t most = entry.present.value + entry.tokens.value - live.tokens;
     if (live.tokens < live.prompt) {

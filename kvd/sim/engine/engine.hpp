@@ -14,18 +14,18 @@
 
 namespace kvd::sim {
 
-/// Whom an engine gives a free seat.
+/// Which requests an engine gives its free seats.
 struct Seating {
   bool shortest_first = false;  ///< by the true length of the answer
-  /// Whose first token is due first, as kvd would serve them: the goal of those that bring none.
-  /// None: the first that came.
+  /// Seats requests by when their first tokens are due, as kvd would serve them; the value is the
+  /// goal of requests that bring none. None: by arrival.
   std::optional<Seconds> ttft{};
 };
 
-/// What an inference engine knows of its requests: who waits for a seat, how far each one is, and
-/// what a run list makes it compute. It has no clock, no memory and no Controller.
-/// A request's id is its place in the workload plus one. A prompt's last token makes the first
-/// token of the answer, every further one is a decode step (as in kvd's other engines).
+/// What an inference engine knows of its requests: which wait for a seat, how far each one is, and
+/// what a run list makes it compute. It has no clock, no memory and no Controller. A request's id
+/// is its place in the workload plus one. A prompt's last token makes the first token of the
+/// answer, and every further token is a decode step (as in kvd's other engines).
 /// Owner: one thread.
 class Engine {
  public:
@@ -33,24 +33,25 @@ class Engine {
   Engine(const Profile& profile, std::int64_t prefill_tokens, const Workload& workload,
          std::vector<RequestRecord>& records, Seating seating);
 
-  /// It came in and waits for a seat.
+  /// The request came in and waits for a seat.
   void arrive(std::uint32_t index) { queue_.push_back(index); }
-  /// The next one that may be submitted; none: no seat, or nobody.
+  /// The next request that may be submitted; none: no seat is free, or nothing waits.
   [[nodiscard]] std::optional<std::uint32_t> seat();
   void submitted(std::uint32_t index, TimePoint now, bool accepted);
 
-  /// Takes what the reply lets run as the next iteration; requests that ended meanwhile drop out.
+  /// Takes what the reply lets run as the next iteration. Requests that ended meanwhile drop out.
   [[nodiscard]] Batch plan(const core::StepReply& reply);
   /// The planned iteration begins to compute.
   void begin(Seconds now);
-  /// It ended: tokens are made, reports wait for take_reports(). How many requests are done by it.
+  /// The iteration ended: tokens are made, and reports wait for take_reports(). Returns how many
+  /// requests it finished.
   std::size_t complete(Seconds now);
   [[nodiscard]] std::vector<core::StepReport> take_reports() {
     return std::exchange(reports_, std::vector<core::StepReport>{});
   }
-  /// Notes who is held: out of HBM, or before a first token.
+  /// Notes which requests are held: out of HBM, or before a first token.
   void note_holds(const core::StepReply& reply, Seconds now);
-  /// The run is over for whoever is held.
+  /// The run is over for requests that are held.
   void close(Seconds now);
 
   [[nodiscard]] std::size_t open() const { return open_; }
@@ -65,7 +66,7 @@ class Engine {
     std::int64_t granted = 0;  ///< tokens that it may have by now
     bool done = false;
     bool out = false;        ///< held as rotated or paused since it last ran
-    Seconds held_since{-1};  ///< its prompt; below 0: it is not held
+    Seconds held_since{-1};  ///< since when its prompt is held; below 0: it is not held
   };
   struct Item {
     std::uint32_t index = 0;

@@ -4,16 +4,16 @@
 
 #include "kvd/sim/engine/placing_engine.hpp"
 
-/// What an engine says of its needs, and gives up, where HBM comes and goes.
+/// What an engine says of its needs, and what it gives up, where HBM comes and goes.
 /// Source: client_lib/python/kvd_vllm/balloon.py, mapping.py and scheduler.py.
 namespace kvd::sim {
 
 namespace {
 
-/// Growth takes a while to come, so each request is expected to need this many blocks more of its
+/// Growth takes a while to come. So each request is taken to need this many more blocks of its
 /// answer before it does.
 constexpr std::int64_t kAheadBlocks = 2;
-/// Goals that kvd is told apart; the loosest ones count as one.
+/// The most goals that kvd is told apart; the loosest ones count as one.
 constexpr std::size_t kMostNeeds = 16;
 
 }  // namespace

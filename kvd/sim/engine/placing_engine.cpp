@@ -143,7 +143,7 @@ std::size_t PlacingEngine::apply(const core::ScheduleReply& answer) {
     if (std::erase(running_, index) > 0) preempt(index);
   }
   if (answer.prefill_tokens != UINT32_MAX) {
-    // In this order tokens are given, and no prompt is to take those of the answers.
+    // Tokens are given in this order, and no prompt should take those of the answers.
     std::stable_partition(running_.begin(), running_.end(),
                           [&](std::uint32_t i) { return !computes_prompt(i); });
     const auto decodes = std::count_if(running_.begin(), running_.end(),
@@ -156,7 +156,7 @@ std::size_t PlacingEngine::apply(const core::ScheduleReply& answer) {
 }
 
 std::size_t PlacingEngine::let_in(const std::vector<RequestId>& admitted) {
-  if (admitted.empty() && open() == waiting_.size()) return kAll;  // nobody would ever run
+  if (admitted.empty() && open() == waiting_.size()) return kAll;  // else nothing would ever run
   std::deque<std::uint32_t> line;
   for (const RequestId id : admitted) {
     if (std::erase(waiting_, index_of(id)) > 0) line.push_back(index_of(id));
@@ -190,7 +190,8 @@ bool PlacingEngine::serve_running(TimePoint now) {
   return fits;
 }
 
-// The latest in the list leaves until there is room. False: it was the one itself, or memory comes.
+// The latest requests in the list leave until there is room. False: the request itself was the
+// latest, or memory is coming.
 bool PlacingEngine::make_room_for(std::uint32_t index, Tokens tokens, TimePoint now) {
   Live& live = live_[index];
   const std::int64_t more = blocks_for(live.computed + tokens) - std::ssize(live.blocks);

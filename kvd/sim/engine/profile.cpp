@@ -8,7 +8,7 @@
 namespace kvd::sim {
 namespace {
 
-/// Collects what is wrong, each as "key: what it must be".
+/// Collects faults, each as "key: what it must be".
 class Faults {
  public:
   void positive(const char* key, double value) {

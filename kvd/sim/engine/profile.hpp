@@ -31,7 +31,7 @@ using planner::Seconds;
 struct IterationModel {
   bool fitted = false;
   Seconds fixed{0};
-  Seconds least{0};          ///< what an iteration takes at least (an engine that is paced)
+  Seconds least{0};          ///< the shortest iteration (of an engine that is paced)
   Seconds context_token{0};  ///< per KV token read; fitted only
   Seconds sequence{0};       ///< per decoding request
   Seconds prefill_fixed{0};  ///< fitted only
@@ -44,33 +44,34 @@ struct IterationModel {
   double attention_flops_per_pair = 0;
 };
 
-/// The link between HBM and DRAM. A copy of n slots of s bytes takes
-/// per_copy + n * (per_slot + s / rate), where the rate is its direction's, or a share of `shared`
-/// while both directions are busy (DRAM that reads and writes at one rate).
+/// The link between HBM and DRAM. A copy of n slots of s bytes takes per_copy + n * (per_slot + s /
+/// rate). The rate is that of its direction, or a share of `shared` while both directions are busy
+/// (DRAM that reads and writes at one rate).
 struct LinkModel {
   double h2d_bytes_s = 0;
   double d2h_bytes_s = 0;
   double shared_bytes_s = 0;  ///< ceiling over both directions together; 0: none
-  Seconds per_copy{0};        ///< launch
-  Seconds per_slot{0};        ///< a segment's own cost: what makes small ones slow
+  Seconds per_copy{0};        ///< launch of a copy
+  Seconds per_slot{0};        ///< what each segment costs by itself; it makes small segments slow
 };
 
 /// What the engine itself allows, besides memory.
 struct EngineLimits {
   std::uint32_t max_num_seqs = 256;
-  /// Prompt tokens of one iteration, all requests together; 0: any number.
+  /// The most prompt tokens of one iteration, summed over requests; 0: any number.
   std::int64_t max_batched_tokens = 0;
-  /// Sum of final lengths of the requests inside; 0: any.
+  /// The largest sum of final lengths of the requests inside; 0: any.
   std::int64_t max_total_tokens = 0;
-  /// Prompt and answer of one request, by the model; 0: as many as HBM holds.
+  /// The longest prompt and answer of one request together, by the model; 0: as long as HBM can
+  /// hold.
   std::int64_t max_model_len = 0;
 };
 
-/// A model on a machine. A figure that nobody published is named in `ours`.
+/// A model on a machine. `ours` names the figures that nobody published.
 struct Profile {
   std::string name;
   std::string description;
-  std::string source;  ///< where the figures are from
+  std::string source;  ///< where the figures come from
   std::string ours;    ///< which of them are this project's estimates, and why
   core::ModelClass shape;
   Bytes hbm;   ///< for KV
@@ -78,27 +79,28 @@ struct Profile {
   IterationModel iteration;
   LinkModel link;
   EngineLimits limits;
-  /// Step t + 1 is asked for while t runs, so that swaps overlap it (SuperInfer); else between
+  /// Step t + 1 is asked for while t runs, so that swaps overlap it (SuperInfer); if false, between
   /// iterations.
   bool pipelined = true;
-  /// Charged to the virtual clock for each node that the placement solver visits, and each call.
+  /// Time charged to the virtual clock for each node that the placement solver visits, and for each
+  /// call.
   Seconds solver_node{0};
   Seconds solver_call{0};
 };
 
-/// Errors: InvalidArgument naming every figure that is missing, negative or not finite, and a model
-/// of which not even one block fits HBM and DRAM.
+/// Errors: InvalidArgument naming every figure that is missing, negative or not finite, and for a
+/// model of which not even one block fits HBM and DRAM.
 [[nodiscard]] Status check(const Profile& profile);
 
 /// What one iteration processes.
 struct Batch {
   std::int64_t decoding = 0;        ///< requests that make one token each
-  std::int64_t context_tokens = 0;  ///< KV tokens those read
+  std::int64_t context_tokens = 0;  ///< KV tokens that those requests read
   std::int64_t prompt_tokens = 0;
   double prompt_pairs = 0;  ///< (query, context) pairs of the prompt tokens
 };
 
-/// Preconditions: check() of the profile.
+/// Precondition: check() of the profile.
 [[nodiscard]] Seconds iteration_time(const Profile& profile, const Batch& batch);
 
 }  // namespace kvd::sim

@@ -11,7 +11,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-/// A number of the document by its path; nothing where there is none, or it is not above 0.
+/// A number of the document by its path; nothing where there is none, or where it is not above 0.
 std::optional<double> measured(const Json& status, const char* path) {
   const Json::json_pointer pointer(path);
   if (!status.contains(pointer) || !status.at(pointer).is_number()) return std::nullopt;
@@ -49,7 +49,7 @@ void put_link(std::vector<TomlEntry>& entries, const Json& status) {
   }
 }
 
-/// Bytes in HBM that hold KV.
+/// Bytes of HBM that hold KV.
 double used_hbm(const Json& status) {
   if (!status.contains("pools") || !status["pools"].is_array()) return 0;
   for (const Json& pool : status["pools"]) {

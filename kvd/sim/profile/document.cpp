@@ -176,7 +176,7 @@ std::string value_text(const TomlEntry& entry) {
   if (const auto* value = std::get_if<bool>(&entry.value)) return *value ? "true" : "false";
   char digits[64];
   const double value = std::get<double>(entry.value);
-  // Shortest form that reads back as the same number; whole ones without an exponent.
+  // The shortest form that reads back as the same number; whole numbers have no exponent.
   const auto form = value == std::floor(value) && value < 1e15 ? std::chars_format::fixed
                                                                : std::chars_format::general;
   const auto end = std::to_chars(digits, digits + sizeof digits, value, form);

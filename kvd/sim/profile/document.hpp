@@ -10,14 +10,14 @@
 
 namespace kvd::sim {
 
-/// A profile as its TOML document has it: the figures, and for each the words behind it that say
-/// where it is from. One that nobody published starts with "ours".
+/// A profile as its TOML document has it: the figures, and with each the comment that says where it
+/// comes from. The comment of a figure that nobody published starts with "ours".
 struct ProfileDocument {
   Profile profile;
   std::vector<TomlEntry> entries;
 };
 
-/// What starts the source of a figure that nobody published.
+/// Starts the source of a figure that nobody published.
 inline constexpr std::string_view kOurs = "ours";
 
 /// One key of a profile's document.
@@ -31,8 +31,8 @@ struct ProfileKey {
 };
 [[nodiscard]] const std::vector<ProfileKey>& profile_keys();
 
-/// Errors: InvalidArgument with name and line for a document that is no TOML of ours, an unknown or
-/// missing key, a value out of range, and a profile that does not pass check().
+/// Errors: InvalidArgument with name and line for a document that is not the TOML read here, an
+/// unknown or missing key, a value out of range, and a profile that does not pass check().
 [[nodiscard]] Result<ProfileDocument> read_profile(std::string_view text, const std::string& name);
 
 /// The entries as a TOML document that read_profile() takes.
@@ -44,7 +44,7 @@ struct Preset {
 };
 [[nodiscard]] const std::vector<Preset>& presets();
 
-/// A preset's name, or a file. Errors: as load_profile().
+/// Loads a preset by its name, or a file. Errors: as load_profile().
 [[nodiscard]] Result<ProfileDocument> load_document(std::string_view name_or_file);
 
 }  // namespace kvd::sim

@@ -3,8 +3,8 @@
 namespace kvd::sim {
 namespace {
 
-// Bytes for KV follow from tokens x layers x bytes; OF, LK and SI are the papers of OrbitFlow,
-// LayerKV and SuperInfer. "ours:" starts every figure that none of them gives.
+// Bytes for KV follow from tokens x layers x bytes. OF, LK and SI are the papers of OrbitFlow,
+// LayerKV and SuperInfer. A figure that none of them gives starts with "ours:".
 
 constexpr const char* kA5000 = R"toml(name = "a5000-llama3-8b"
 description = "RTX A5000 24 GB, LLaMA3-8B: OrbitFlow's main setting"

@@ -13,8 +13,8 @@ struct ProfilesOptions {
 [[nodiscard]] int profiles_command(const ProfilesOptions& options, std::ostream& out,
                                    std::ostream& err);
 
-/// `calibrate --from FILE`: a TOML profile out of a running daemon's status, which
-/// `kvdctl status --json > FILE` writes ("-" reads standard input).
+/// `calibrate --from FILE`: makes a TOML profile from a running daemon's status, which `kvdctl
+/// status --json > FILE` writes ("-" reads standard input).
 struct CalibrateOptions {
   std::string from;
   /// The profile whose values stand where the daemon measures nothing.

@@ -9,7 +9,7 @@
 
 namespace kvd::sim {
 
-/// One `key = value  # comment` of a TOML document, its key with the table it stands in:
+/// One `key = value  # comment` of a TOML document. The key includes the table it stands in:
 /// "link.h2d_bytes_s".
 struct TomlEntry {
   std::string key;
@@ -20,8 +20,8 @@ struct TomlEntry {
 
 /// Reads the part of TOML 1.0 that profiles use: tables, bare keys, basic strings on one line,
 /// floats and decimal integers, true and false, comments. Unlike toml++ it keeps the comments,
-/// which say where a figure is from. Errors: InvalidArgument with name and line for anything else,
-/// and for a key given twice.
+/// which say where a figure comes from. Errors: InvalidArgument with name and line for anything
+/// else, and for a key given twice.
 [[nodiscard]] Result<std::vector<TomlEntry>> read_toml(std::string_view text,
                                                        const std::string& name);
 

@@ -26,14 +26,14 @@ double mean(const std::vector<double>& values) {
   return values.empty() ? 0 : sum / static_cast<double>(values.size());
 }
 
-/// How a prompt fared, to look at the longest ones apart.
+/// What became of a prompt, so that the longest ones can be looked at separately.
 struct Prompt {
   std::int64_t tokens = 0;
   std::optional<double> ttft;
   bool joint = false;
 };
 
-/// How long a user who is shown tokens as they are made waits for one at most.
+/// The longest wait of a user who is shown tokens as they are made.
 Nanoseconds longest_raw_gap(const RequestRecord& record) {
   Nanoseconds longest{0};
   for (std::size_t i = 1; i < record.tokens.size(); ++i) {
@@ -177,7 +177,7 @@ void Tally::add_times(Metrics& m) {
   m.e2e_p99_s = percentile(e2e_, 0.99);
 }
 
-// A tenth of the requests, those with the longest prompts; with all that are as long as the last.
+// The tenth of the requests with the longest prompts, and all that are as long as the last of them.
 void Tally::add_long(Metrics& m) {
   if (prompts_.empty()) return;
   const std::size_t tenth = (prompts_.size() + 9) / 10;

@@ -10,7 +10,7 @@
 
 namespace kvd::sim {
 
-/// What METRICS.md defines.
+/// The figures that METRICS.md defines.
 struct Metrics : Attainments, LongestGaps {
   double requests = 0, finished = 0, duration_s = 0;
   double missed_intervals = 0;
@@ -32,10 +32,10 @@ struct Metrics : Attainments, LongestGaps {
 
 [[nodiscard]] Metrics measure(const RunResult& result);
 
-/// What a user saw of one request, behind the token deposit.
+/// What the user of one request saw, behind the token deposit.
 struct Delivery {
-  std::vector<TimePoint> times;  ///< of each token that reached the user
-  std::int64_t late = 0;         ///< tokens that were due and not there
+  std::vector<TimePoint> times;  ///< when each token reached the user
+  std::int64_t late = 0;         ///< tokens that were due but not there
 };
 [[nodiscard]] Delivery deliver(const RequestRecord& record);
 
@@ -43,8 +43,8 @@ struct Delivery {
 struct MetricName {
   const char* name;
   double Metrics::*figure;
-  bool compared;  ///< one of those that `compare` and `reproduce` print
-  /// What the machine did for all; the others are sums over requests.
+  bool compared;  ///< `compare` and `reproduce` print it
+  /// It says what the machine did for all requests; the other figures are sums over requests.
   bool of_machine = false;
 };
 [[nodiscard]] const std::vector<MetricName>& metric_names();
@@ -54,7 +54,7 @@ struct Summary {
   std::string policy;
   std::size_t seeds = 0;
   Metrics mean, low, high;
-  /// The same of some of the requests each: of an engine, of those with the same goals. What the
+  /// The same for parts of the requests: those of an engine, or those with equal goals. What the
   /// machine did is 0 there.
   std::vector<Summary> parts;
 };

@@ -20,12 +20,12 @@ bool contains(std::span<const std::string_view> names, std::string_view name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-/// What a policy of one decision has beside it: the other three.
+/// The three other policies that stand beside a policy of one decision.
 struct Rest {
   const char *rotation, *placement, *admission, *load;
 };
-/// A rotation policy itself decides who comes in: a prompt that waits for free blocks before the
-/// scheduler sees it is never rotated in.
+/// A rotation policy itself decides which requests come in: a prompt that waits for free blocks
+/// before the scheduler sees it is never rotated in.
 constexpr Rest kBesideRotation = {"fcfs", "none", "none", "never"};
 /// What vLLM does beside a policy of another decision: a prompt enters when all its blocks are
 /// free.
@@ -41,7 +41,7 @@ NamedPolicy with(const Rest& rest, std::string_view name) {
   return policy;
 }
 
-// What a daemon cannot run yet, it does not run here either.
+// A policy that a daemon cannot run yet does not run here either.
 std::string runnable(planner::Decision decision, std::string_view wanted,
                      std::string_view otherwise) {
   return std::string(planner::check_policy_name(decision, wanted).ok() ? wanted : otherwise);
@@ -81,8 +81,8 @@ Result<NamedPolicy> policy_without_guards(std::string_view name) {
   const bool rotates = contains(planner::rotation_policy_names(), name);
   NamedPolicy policy = with(rotates ? kBesideRotation : kBesideOthers, name);
   const std::string own(name);
-  // `none` is a placement policy and an admission policy; only as the latter it differs from the
-  // rest.
+  // `none` is both a placement policy and an admission policy; only as the latter does it differ
+  // from the rest.
   if (rotates) {
     policy.tuning.rotation.policy = own;
     policy.oracle = !planner::check_policy_name(planner::Decision::kRotation, name).ok();

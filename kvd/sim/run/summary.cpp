@@ -2,7 +2,7 @@
 
 #include "kvd/sim/run/metrics.hpp"
 
-/// The figures' names, and what several runs make of them.
+/// The names of the figures, and how several runs are summarized.
 namespace kvd::sim {
 
 const std::vector<MetricName>& metric_names() {

@@ -8,9 +8,9 @@
 
 namespace kvd::sim {
 
-/// {"figure", "unit", "policies": [{"policy", every metric by its name, "spread": {name: [least,
-/// greatest]}, "parts": [{"part", the metrics of its requests, "spread"}]}]}; no "parts" where
-/// there is one engine and one goal: what `compare` and `reproduce` print.
+/// What `compare` and `reproduce` print: {"figure", "unit", "policies": [{"policy", every metric by
+/// its name, "spread": {name: [least, greatest]}, "parts": [{"part", the metrics of its requests,
+/// "spread"}]}]}. There is no "parts" where there is one engine and one goal.
 [[nodiscard]] nlohmann::ordered_json comparison_json(const std::string& figure,
                                                      const std::string& unit,
                                                      const std::vector<Summary>& policies);

@@ -12,21 +12,21 @@
 namespace kvd::sim {
 namespace {
 
-/// Requests of a session in the mean, those of its sub-agents included.
+/// Mean number of requests of a session, those of its sub-agents included.
 constexpr double kMeanRequests = 68;
 constexpr double kSpawns = 1.0 / 20;
 constexpr std::int64_t kCompactedAt = 65536;  // tokens
 constexpr std::int64_t kSummary = 2048;
 constexpr Seconds kRelease{1800};
-/// Blocks that each program begins with, the one most asked for first.
+/// Blocks that each program begins with, the most popular program first.
 constexpr std::array<std::int64_t, 6> kProgramBlocks = {16, 12, 24, 8, 16, 10};
 
-/// From `least` to `most`, each in proportion to its number of choices.
+/// A number from `least` to `most`, each in proportion to its number of choices.
 std::size_t among(Random& random, std::size_t least, std::size_t most) {
   return least + static_cast<std::size_t>(random.uniform() * static_cast<double>(most - least + 1));
 }
 
-/// Twice as long is half as likely.
+/// A time twice as long is half as likely.
 Seconds tool_time(Random& random) {
   constexpr double kLeast = 2, kMost = 300;
   return Seconds(kLeast / (1 - random.uniform() * (1 - kLeast / kMost)));
@@ -34,7 +34,7 @@ Seconds tool_time(Random& random) {
 
 /// What an agent has read and written so far.
 struct Context {
-  std::vector<std::uint64_t> blocks;  ///< the full ones
+  std::vector<std::uint64_t> blocks;  ///< ids of the full blocks
   std::int64_t tokens = 0;
 };
 
@@ -58,7 +58,7 @@ class Sessions {
   }
 
  private:
-  /// The one that is current then.
+  /// The release that is current at that time.
   Context program(Seconds at) {
     const std::size_t which = std::min(among(random_, 0, 5), among(random_, 0, 5));
     const auto release = static_cast<std::uint64_t>(at / kRelease);
@@ -71,7 +71,7 @@ class Sessions {
     const auto full = static_cast<std::size_t>(context.tokens / kPrefixTokens.value);
     while (context.blocks.size() < full) context.blocks.push_back(++last_block_);
   }
-  /// Returns when its tool has answered.
+  /// Returns the time at which its tool has answered.
   Seconds turn(Context& context, Seconds at) {
     Arrival turn;
     turn.time = at;
@@ -102,7 +102,7 @@ class Sessions {
   const ClippedLogNormal answer_{300, 1.0, 20, 4096};
   Random& random_;
   Workload& out_;
-  std::map<std::pair<std::size_t, std::uint64_t>, Context> programs_;  ///< with their release
+  std::map<std::pair<std::size_t, std::uint64_t>, Context> programs_;  ///< each with its release
   std::uint64_t last_block_ = 0;
 };
 

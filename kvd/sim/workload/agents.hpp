@@ -6,18 +6,18 @@
 
 namespace kvd::sim {
 
-/// Sessions of agents. Each turn's prompt is all turns before it and what a tool has answered; a
-/// session has 10 to 60 turns and begins with the instructions and tools of its program, one of six
-/// programs, which are replaced by a new release every half hour. Between turns a tool runs, 2 to
-/// 300 s with a heavy tail. One turn in twenty starts up to four sub-agents, that begin with all
-/// that the main agent has read, go on for a few turns each, and are waited for. At 64 K tokens the
+/// Sessions of agents. Each turn's prompt is all turns before it and a tool's answer. A session has
+/// 10 to 60 turns. It begins with the instructions and tools of its program, one of six, each
+/// replaced by a new release every half hour. Between turns a tool runs, for 2 to 300 s with a
+/// heavy tail. One turn in twenty starts up to four sub-agents, which begin with all that the main
+/// agent has read and go on for a few turns each; the main agent waits for them. At 64 K tokens the
 /// session goes on from a summary.
 ///
 /// The shape is that of published traces of coding agents: 33 turns in the median, a hundred tokens
-/// read for each one written, nine tenths of what is read known from before. The other figures are
-/// ours.
+/// read for each token written, nine tenths of what is read known from before. The other figures
+/// are ours.
 ///
-/// `pattern.rate` is of requests. Errors: as arrival_times().
+/// `pattern.rate` counts requests. Errors: as arrival_times().
 [[nodiscard]] Result<Workload> agents(const ArrivalPattern& pattern, Random& times,
                                       Random& lengths);
 

@@ -21,7 +21,7 @@ std::optional<std::int64_t> tokens_in(std::string_view text) {
   return tokens >= 1 && tokens <= kMost ? std::optional(tokens) : std::nullopt;
 }
 
-// `left`: of the context.
+// `left`: tokens left of the context.
 std::int64_t of_some_client(std::int64_t output, std::int64_t left, Random& random) {
   const double kind = random.uniform() * 3;
   if (kind < 1) return kUsual;

@@ -10,7 +10,7 @@
 namespace kvd::sim {
 
 /// When requests come: gaps are gamma distributed with mean 1 / rate and coefficient of variation
-/// `cv`; 1 is Poisson, 0 a steady beat. Ends with the first of `duration` and `requests`.
+/// `cv`; 1 is Poisson, 0 a steady beat. Arrivals end with the first of `duration` and `requests`.
 struct ArrivalPattern {
   double rate = 1;  ///< requests a second
   double cv = 1;
@@ -18,14 +18,15 @@ struct ArrivalPattern {
   std::optional<std::size_t> requests;
 };
 
-/// No more arrivals than this are made at once.
+/// The most arrivals that are made at once.
 inline constexpr std::size_t kMaxArrivals = 10'000'000;
 
-/// Errors: InvalidArgument for a rate, CV, duration or count out of range, or no end at all.
+/// Errors: InvalidArgument for a rate, CV, duration or count out of range, or where nothing ends
+/// the arrivals.
 [[nodiscard]] Result<std::vector<Seconds>> arrival_times(const ArrivalPattern& pattern,
                                                          Random& random);
 
-/// Requests of sessions by their time, up to the pattern's end.
+/// The requests of all sessions in order of time, up to the pattern's end.
 [[nodiscard]] Workload in_order(Workload requests, const ArrivalPattern& pattern);
 
 }  // namespace kvd::sim

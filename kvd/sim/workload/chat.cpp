@@ -12,7 +12,7 @@ namespace {
 constexpr double kMeanTurns = 4;
 constexpr double kMeanThinking = 90;  // seconds
 constexpr std::int64_t kMostTokens = 32768;
-/// Blocks of each system prompt, the one most asked for first.
+/// Blocks of each system prompt, the most popular one first.
 constexpr std::array<std::int64_t, 12> kSystemBlocks = {2, 1, 4, 8, 1, 2, 1, 4, 2, 1, 8, 2};
 
 std::size_t system_prompt(Random& random) {
@@ -26,7 +26,7 @@ std::size_t system_prompt(Random& random) {
   return pick;
 }
 
-/// The system prompts have the first ids, and each conversation ids of its own after its system
+/// The system prompts have the first ids. Each conversation has ids of its own after its system
 /// prompt.
 std::uint64_t block_id(std::size_t system, std::uint64_t conversation, std::int64_t block) {
   constexpr std::uint64_t kMostBlocks = kMostTokens / kPrefixTokens.value;
@@ -42,7 +42,7 @@ class Conversation {
     said_ = kSystemBlocks[system_] * kPrefixTokens.value;
   }
 
-  /// Its turns, until it ends or has no room for another one.
+  /// Adds its turns, until it ends or has no room for another one.
   void add_turns(Random& random, Workload& out) {
     do {
       Arrival turn;

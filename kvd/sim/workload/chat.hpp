@@ -6,14 +6,15 @@
 
 namespace kvd::sim {
 
-/// Conversations: each turn's prompt is the system prompt, all turns before it and what the user
-/// says now, so that its leading blocks are those of the turn before (Arrival::prefix). Lengths of
-/// a turn are ShareGPT's; a conversation has four turns in the mean, and its user thinks for a
-/// minute and a half in the mean; system prompts are twelve of 512 to 4,096 tokens, asked for in
-/// proportion to 1, 1/2, 1/3, … None of these figures but the lengths is published: they are ours.
+/// Conversations. Each turn's prompt is the system prompt, all turns before it and what the user
+/// says now, so that its leading blocks are those of the turn before (Arrival::prefix). The lengths
+/// of a turn are ShareGPT's. A conversation has four turns on average, and its user thinks for a
+/// minute and a half on average. There are twelve system prompts of 512 to 4,096 tokens, asked for
+/// in proportion to 1, 1/2, 1/3, … Of these figures only the lengths are published; the others are
+/// ours.
 ///
-/// `pattern.rate` is of requests; conversations begin at a quarter of it.
-/// Errors: as arrival_times().
+/// `pattern.rate` counts requests; conversations begin at a quarter of it. Errors: as
+/// arrival_times().
 [[nodiscard]] Result<Workload> chat(const ArrivalPattern& pattern, Random& times, Random& lengths);
 
 }  // namespace kvd::sim

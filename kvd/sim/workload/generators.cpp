@@ -14,7 +14,8 @@ namespace {
 
 using Draw = std::function<void(Random&, Arrival&)>;
 
-/// Prompt and answer drawn independently; nothing published says how they go together.
+/// Prompt and answer are drawn independently, since nothing published says how they depend on each
+/// other.
 template <class Prompt, class Output>
 Draw independent(Prompt prompt, Output output) {
   return [prompt, output](Random& random, Arrival& arrival) {
@@ -63,7 +64,7 @@ Draw mooncake() {
                                       {1, 2000}}));
 }
 
-// ShareGPT as the vLLM paper has it: means 161 and 338. The spread and the ends (the dataset's 4 to
+// ShareGPT as in the vLLM paper: means 161 and 338. The spread and the ends (the dataset's 4 to
 // 2,300 tokens, LayerKV section 5.1) are ours.
 Draw sharegpt() {
   return independent(ClippedLogNormal(161, 1.3, 4, 2048), ClippedLogNormal(338, 1.0, 4, 2048));
@@ -90,8 +91,8 @@ Draw sharegpt_llama() {
 }
 
 /// OrbitFlow's mixes of short and long prompts and answers: the bins that its trace files are named
-/// after, 20 % up or down, no request above what the batch may hold. Shares are of short-short,
-/// short-long, long-short and long-long; nothing published says what they are.
+/// after, 20 % up or down, and no request above what the batch may hold. The shares are those of
+/// short-short, short-long, long-short and long-long; nothing published says what they are.
 struct Mix {
   const char* name;
   const char* description;
@@ -114,7 +115,7 @@ Draw orbitflow(std::array<double, 4> shares) {
     while (kind < 3 && at >= shares[kind]) at -= shares[kind++];
     const double prompt = length(random, kind >= 2);
     const double output = length(random, kind % 2 == 1);
-    // Too long together: both shorter in proportion.
+    // Where both together are too long, both become shorter in proportion.
     const double shrink = std::min(1.0, kMostTokens / (prompt + output));
     arrival.prompt = Tokens(static_cast<std::int64_t>(prompt * shrink));
     arrival.output = Tokens(static_cast<std::int64_t>(output * shrink));
@@ -157,7 +158,7 @@ std::vector<Generator> make_generators() {
   return made;
 }
 
-/// "128-512" of "fixed-128-512".
+/// Reads "128-512" of "fixed-128-512".
 Result<Generator> fixed_lengths(std::string_view name) {
   std::int64_t prompt = 0;
   std::int64_t output = 0;
@@ -205,7 +206,7 @@ Result<Workload> generate(const Generator& generator, const WorkloadOptions& opt
     arrivals.duration = options.duration;
     arrivals.requests = options.requests;
   }
-  // Lengths have a sequence of their own, so that two rates meet the same requests.
+  // Lengths have a random sequence of their own, so that two rates meet the same requests.
   Random times(options.seed);
   Random lengths(options.seed ^ 0x9e3779b97f4a7c15);
   if (generator.sessions) return generator.sessions(arrivals, times, lengths);

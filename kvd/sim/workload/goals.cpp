@@ -5,7 +5,7 @@
 namespace kvd::sim {
 namespace {
 
-/// Written so that NaN fails.
+/// This form fails for NaN.
 bool is_goal(Seconds goal) { return goal.count() >= 1e-6 && goal.count() <= 86400; }
 
 }  // namespace
@@ -23,7 +23,7 @@ Status assign_goals(Workload& workload, std::span<const GoalClass> classes, std:
     }
   }
   if (classes.empty()) return {};
-  // Another lot than the one that made the workload.
+  // Uses other random numbers than those that made the workload.
   Random random(seed ^ 0x5bf03635d78e1c4b);
   for (Arrival& arrival : workload) {
     double drawn = random.uniform();

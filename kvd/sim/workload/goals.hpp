@@ -8,17 +8,16 @@
 
 namespace kvd::sim {
 
-/// A share of the requests with goals of its own, e.g. a tenth that is strict.
+/// A share of the requests with goals of its own, for example a strict tenth.
 struct GoalClass {
   Seconds ttft{0};
-  Seconds tbt{0};  ///< also that of the mean
+  Seconds tbt{0};  ///< also the goal of the mean
   double share = 0;
 };
 
-/// Gives requests goals, by lot; those that no class gets keep what they have.
-/// Source: kvd design.
-/// Errors: InvalidArgument for a goal outside 1e-6 to 86400 seconds, a share that is not above 0,
-/// and shares above 1 together.
+/// Gives randomly chosen requests goals; those that no class gets keep what they have.
+/// Source: kvd design. Errors: InvalidArgument for a goal outside 1e-6 to 86400 seconds, for a
+/// share that is not above 0, and for shares that add up to more than 1.
 [[nodiscard]] Status assign_goals(Workload& workload, std::span<const GoalClass> classes,
                                   std::uint64_t seed);
 

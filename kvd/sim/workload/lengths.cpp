@@ -35,7 +35,7 @@ Tokens QuantileLengths::draw(Random& random) const { return rounded(at(random.un
 
 ClippedLogNormal::ClippedLogNormal(double mean, double sigma, double low, double high)
     : sigma_(sigma), low_(low), high_(high) {
-  // The mean grows with mu; bisect.
+  // The mean grows with mu, so bisection finds it.
   double from = std::log(low) - 10 * sigma;
   double to = std::log(high) + 10 * sigma;
   for (int i = 0; i < 100; ++i) {

@@ -14,7 +14,7 @@ constexpr double kMostTokens = 1e9;
 }  // namespace
 
 Status predict_lengths(Workload& workload, double error, std::uint64_t seed) {
-  // Written so that NaN fails.
+  // This form fails for NaN.
   if (!(error >= 0 && error <= kMostError)) {
     return make_error(ErrorCode::kInvalidArgument,
                       "the error of predicted lengths must be from 0 to 10");

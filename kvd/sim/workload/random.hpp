@@ -5,8 +5,8 @@
 
 namespace kvd::sim {
 
-/// The same numbers for the same seed on every machine: the standard fixes this engine's output,
-/// and what is drawn from it here uses no library distribution. Owner: one thread.
+/// Gives the same numbers for the same seed on every machine: the standard fixes this engine's
+/// output, and the draws here use no library distribution. Owner: one thread.
 class Random {
  public:
   explicit Random(std::uint64_t seed) : engine_(seed) {}

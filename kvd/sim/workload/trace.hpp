@@ -10,10 +10,10 @@
 
 namespace kvd::sim {
 
-/// Rows beyond this share that make no sense are a file of another kind, and refused.
+/// A file with a larger share of rows that make no sense is a file of another kind, and is refused.
 inline constexpr double kMalformedShare = 0.01;
 
-/// A trace as recorded: times start at 0, lengths as they were.
+/// A trace as recorded: times start at 0, lengths are unchanged.
 struct Trace {
   Workload requests;
   std::size_t rows = 0;
@@ -25,9 +25,10 @@ struct Trace {
 
 /// Reads Azure's CSV (TIMESTAMP,ContextTokens,GeneratedTokens), lengths CSV
 /// (arrival_time_ns,input_toks,output_toks) or Mooncake's JSON lines (timestamp in ms,
-/// input_length, output_length, hash_ids); which, its first line tells. Mooncake's times lie on a
-/// grid of 3 s: each is moved by up to that much, by `seed`. Errors: InvalidArgument for another
-/// format, more malformed rows than kMalformedShare (with count and first line), or no rows at all.
+/// input_length, output_length, hash_ids); the first line tells which it is. Mooncake's times lie
+/// on a grid of 3 s: each is moved by up to that much, by `seed`. Errors: InvalidArgument for
+/// another format, more malformed rows than kMalformedShare (with count and first line), or no rows
+/// at all.
 [[nodiscard]] Result<Trace> read_trace(std::istream& in, const std::string& name,
                                        std::uint64_t seed);
 
@@ -35,6 +36,7 @@ struct Trace {
 /// Errors: NotFound besides those above.
 [[nodiscard]] Result<Trace> read_trace_file(const std::filesystem::path& file, std::uint64_t seed);
 
+///
 /// Source: Mooncake's published trace, which notes times every 3 s.
 inline constexpr Seconds kMooncakeGrid{3};
 

@@ -8,7 +8,7 @@
 namespace kvd::sim {
 namespace {
 
-// More than any request has; less than what sums could overflow with.
+// More than any request has, but so few that sums cannot overflow.
 constexpr std::int64_t kMostTokens = 1'000'000'000;
 constexpr double kMostSeconds = 1e9;
 

@@ -8,12 +8,12 @@
 
 namespace kvd::sim {
 
-/// One row of each format; nothing for a row that makes no sense. Times as recorded.
+/// Reads one row of each format; nothing for a row that makes no sense. Times are as recorded.
 [[nodiscard]] std::optional<Arrival> azure_row(std::string_view row);
 [[nodiscard]] std::optional<Arrival> lengths_row(std::string_view row);
 [[nodiscard]] std::optional<Arrival> mooncake_row(std::string_view row);
 
-/// Keys that every row of Mooncake's has and this one lacks: "a, b"; empty: none.
+/// The keys that every row of Mooncake's has and this one lacks, as "a, b"; empty: it lacks none.
 [[nodiscard]] std::string mooncake_keys_missing(std::string_view row);
 
 }  // namespace kvd::sim

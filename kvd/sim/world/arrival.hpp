@@ -17,23 +17,24 @@ using planner::Seconds;
 /// One request of a workload.
 struct Arrival {
   Seconds time{0};  ///< since the start of the run
-  Tokens prompt;    ///< >= 1
-  Tokens output;    ///< tokens it will really make, >= 1
+  Tokens prompt;    ///< at least 1
+  Tokens output;    ///< tokens that it will really make, at least 1
   std::uint32_t engine = 0;
-  /// What it announces as its longest answer; none: exactly what it makes. Never below `output`.
+  /// The longest answer that it announces; none: exactly what it makes. Never below `output`.
   std::optional<Tokens> announced;
   /// Latency goals; none: those of the setting.
   std::optional<Seconds> ttft_slo;
   std::optional<Seconds> tbt_slo;
   std::optional<Seconds> tpot_slo;
-  /// What a predictor says of its answer; none: the Controller learns from answers that ended.
+  /// The length that a predictor foresees for its answer; none: the Controller learns from answers
+  /// that ended.
   std::optional<Tokens> predicted;
   /// Ids of the leading blocks of its prompt (Mooncake's hash_ids), each of kPrefixTokens; equal
   /// ids are equal prefixes.
   std::vector<std::uint64_t> prefix;
 };
 
-/// Tokens behind an id of a prefix. Source: Mooncake's published traces.
+/// Tokens that one id of a prefix stands for. Source: Mooncake's published traces.
 inline constexpr Tokens kPrefixTokens{512};
 
 /// Sorted by time; equal times keep their order.

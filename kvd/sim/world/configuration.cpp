@@ -13,8 +13,8 @@ Bytes block_bytes(const core::ModelClass& shape) {
   return shape.slot_bytes() * std::int64_t{shape.groups()};
 }
 
-/// Slabs so that next to nothing of the memory is lost to rounding, and guarantees by whole slabs
-/// are fine enough.
+/// Chooses slabs so that next to nothing of the memory is lost to rounding, and guarantees by whole
+/// slabs are fine enough.
 pool::TierPool::Config tier_config(Tier tier, Bytes memory, Bytes slot) {
   const std::int64_t slots = memory / slot;
   const auto root = static_cast<std::int64_t>(std::sqrt(static_cast<double>(slots)));
@@ -23,7 +23,7 @@ pool::TierPool::Config tier_config(Tier tier, Bytes memory, Bytes slot) {
   return {tier, slot * (slots / slabs), static_cast<std::uint32_t>(slabs)};
 }
 
-/// What comes and goes is a slab, so it has whole blocks of all layers.
+/// HBM comes and goes by slabs, so a slab has whole blocks of all layers.
 pool::TierPool::Config hbm_config(const Setting& setting) {
   Bytes unit;
   for (const EngineSetting& engine : setting.engines) {
@@ -33,7 +33,7 @@ pool::TierPool::Config hbm_config(const Setting& setting) {
   return tier_config(Tier::kHbm, setting.hbm.value_or(setting.engines.front().profile.hbm), unit);
 }
 
-/// Down to whole slabs: equal parts of the pool must fit it.
+/// Rounds down to whole slabs: equal parts of the pool must fit it.
 void guarantee(Bytes bytes, Bytes slab, DomainId domain, pool::Quotas& quotas) {
   if (bytes <= Bytes(0)) return;
   quotas[domain].guarantee = slab * std::max<std::int64_t>(1, bytes / slab);
@@ -98,7 +98,7 @@ Status check_chunks(const Setting& setting) {
                         "its own with --partition");
 }
 
-/// An engine that places its blocks asks kvd whom to serve, and nothing else.
+/// An engine that places its blocks asks kvd which requests to serve, and nothing else.
 Status check_policy(const Setting& setting) {
   const NamedPolicy& policy = setting.policy;
   const auto refuse = [](const std::string& message) {
@@ -155,14 +155,14 @@ core::Controller::Config controller_config(const Setting& setting) {
   }
   config.tuning = tuning_of(setting);
   config.step_timeout = Nanoseconds::max();  // a long prefill is no silence here
-  // An engine submits the next one before the step that reports the last one's end.
+  // An engine submits the next request before the step that reports the end of the last one.
   config.max_requests_per_engine = 2 * most;
   config.max_requests_per_domain = UINT32_MAX;
-  config.max_given_up = UINT32_MAX;  // nobody waits for the thread that does it
+  config.max_given_up = UINT32_MAX;  // no other work waits for the thread here
   config.publish_tables = false;
   config.oracle = setting.policy.oracle;
   if (setting.disk && setting.prefixes) {
-    // Nobody is here to keep a secret from; but each domain has names of its own.
+    // There is nobody here to keep a secret from, but each domain has names of its own.
     config.disk.name = [](const std::string& domain, const Fingerprint&, const Digest& block) {
       Digest name = block;
       for (std::size_t i = 0; i < domain.size(); ++i) {
@@ -223,7 +223,7 @@ Result<Tokens> context_of(const Setting& setting, std::size_t engine) {
 }
 
 std::vector<RequestRecord> new_records(const Setting& setting) {
-  /// Longer answers than this are taken at their word only as they are made.
+  /// Longer answers than this get room only as they are made.
   constexpr std::size_t kReserve = 4096;
   std::vector<RequestRecord> records;
   for (const Arrival& arrival : setting.workload) {

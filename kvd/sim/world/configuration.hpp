@@ -4,10 +4,10 @@
 #include "kvd/sim/engine/placing_engine.hpp"
 #include "kvd/sim/run/setting.hpp"
 
-/// What a setting means to the Controller.
+/// Translates a setting for the Controller.
 namespace kvd::sim {
 
-/// Errors: InvalidArgument for a setting that cannot run, saying why.
+/// Errors: InvalidArgument for a setting that cannot run, with the reason.
 [[nodiscard]] Status check_setting(const Setting& setting);
 
 /// Pools, quotas and tuning. Precondition: check_setting().
@@ -16,19 +16,20 @@ namespace kvd::sim {
 /// Engines that place their blocks lend each other HBM.
 [[nodiscard]] bool shares_hbm(const Setting& setting);
 
-/// Blocks that an engine has which places them itself: of its guarantee, else of an equal part of
-/// the pool. Where engines lend each other HBM: what there is beside a chunk of each other one.
+/// Blocks of an engine that places them itself: those of its guarantee, else of an equal part of
+/// the pool. Where engines lend each other HBM, it is all there is except a chunk for each other
+/// engine.
 [[nodiscard]] PlacingEngine::Room part_of(const Setting& setting, const EngineSetting& engine);
 
-/// Tokens of the engine's model that its domain's HBM holds at most. The workload need not be there
-/// yet. Errors: InvalidArgument for engines or memory that cannot run.
+/// The most tokens of the engine's model that its domain's HBM holds. The workload need not be
+/// there yet. Errors: InvalidArgument for engines or memory that cannot run.
 [[nodiscard]] Result<Tokens> most_tokens(const Setting& setting, std::size_t engine);
 
-/// Tokens that a request may have, prompt and answer: as many as HBM holds and the model allows.
-/// Errors: as most_tokens().
+/// Tokens that a request may have, prompt and answer together: as many as HBM holds and the model
+/// allows. Errors: as most_tokens().
 [[nodiscard]] Result<Tokens> context_of(const Setting& setting, std::size_t engine);
 
-/// Records of the workload's requests, of which nothing has become yet.
+/// Records for the workload's requests, as yet empty.
 [[nodiscard]] std::vector<RequestRecord> new_records(const Setting& setting);
 
 /// Prompt tokens of one iteration; 0: any number.

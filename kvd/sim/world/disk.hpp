@@ -12,9 +12,10 @@
 
 namespace kvd::sim {
 
-/// Cached blocks on a disk: reads in the order they were asked for, one after the other at the
-/// disk's rate, each `latency` late; writes beside them at the same rate. A read that cannot be
-/// there by its deadline fails then; one that had not begun takes none of the disk's time.
+/// Cached blocks on a disk. Reads go in the order in which they were asked for, one after the other
+/// at the disk's rate, each `latency` late; writes go beside them at the same rate. A read that
+/// cannot be there by its deadline fails then; if it had not begun, it takes none of the disk's
+/// time.
 /// Owner:  one thread, virtual time that never runs backwards.
 class Disk {
  public:
@@ -41,7 +42,8 @@ class Disk {
 
   DiskModel model_;
   TimePoint origin_;
-  TimePoint reads_until_{0}, writes_until_{0};  ///< the disk is busy with what was asked for
+  /// Times until which the disk is busy with what was asked for.
+  TimePoint reads_until_{0}, writes_until_{0};
   std::map<std::pair<core::DiskId, std::uint32_t>, Slot> slots_;
   std::uint64_t generation_ = 0;
 };

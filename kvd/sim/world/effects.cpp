@@ -8,18 +8,19 @@
 namespace kvd::sim {
 namespace {
 
-/// What one core copies from DRAM to DRAM; a figure of ours, met only where slabs are made whole.
+/// The rate of one core that copies from DRAM to DRAM: a figure of ours, used only where slabs are
+/// made whole.
 constexpr double kMoveBytesPerSecond = 8e9;
-/// Making host memory is populating it: 64 MiB took 200 ms on the machine where it was measured.
+/// Making host memory means populating it: 64 MiB took 200 ms on the machine where it was measured.
 constexpr double kRenewBytesPerSecond = 3.2e8;
 
-/// Budgets are in nodes, so nothing may depend on a clock.
+/// Budgets count nodes, so nothing may depend on a clock.
 class NoClock final : public Clock {
  public:
   [[nodiscard]] TimePoint now() const override { return TimePoint(0); }
 };
 
-// Whom to pause, where the setting says so instead of the policy.
+// The request to pause, where the setting chooses it instead of the policy.
 std::size_t victim(Setting::Victim whom, std::mt19937& random,
                    const planner::PlacementSnapshot& snapshot, std::size_t chosen) {
   const auto& requests = snapshot.requests;
@@ -52,7 +53,7 @@ void World::feed(const core::Event& event) {
   }
 }
 
-// Answers that take no time; not while effects are being carried out.
+// Gives the answers that take no time, but not while effects are being carried out.
 void World::pump() {
   while (!pending_.empty()) {
     const core::Event event = std::move(pending_.front());
@@ -95,7 +96,7 @@ void World::take(const core::CopySlots& copy) {
   machine_.link.add(direction, job, now_);
 }
 
-// Within DRAM: it takes time, and nothing of the link.
+// A copy within DRAM takes time, but nothing of the link.
 void World::take(const core::MoveSlots& move) {
   const Bytes bytes = move.slot_bytes * std::ssize(move.pairs);
   const Nanoseconds took = whole(Seconds(static_cast<double>(bytes.value) / kMoveBytesPerSecond));

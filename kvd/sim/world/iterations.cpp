@@ -3,18 +3,18 @@
 #include "ipc/vocabulary/layer_mark.hpp"
 #include "kvd/sim/world/world.hpp"
 
-/// How an engine goes from one iteration to the next: step, wait for its swaps and the device,
-/// compute, wait for streamed layers in between, report.
+/// How an engine goes from one iteration to the next: it steps, waits for its swaps and the device,
+/// computes, waits for streamed layers in between, and reports.
 namespace kvd::sim {
 namespace {
 
 /// How often an engine that was granted nothing asks again when nothing else happens: policies may
-/// wait for a deadline to come near. (kvd design.)
+/// wait until a deadline is near. (kvd design.)
 constexpr Nanoseconds kPoll = std::chrono::milliseconds(10);
 
 }  // namespace
 
-// Precondition: idle. Begins what was granted, or asks.
+// Precondition: idle. Begins what was granted, or asks for a grant.
 void World::turn(Driver& driver) {
   if (driver.granted.run.empty()) step(driver, false);
   if (!fault_.ok()) return;
@@ -78,7 +78,7 @@ void World::compute(Driver& driver) {
   }
 }
 
-// The group's share of the computation: all layers take as long.
+// The group's share of the computation: all layers take equally long.
 TimePoint World::group_end(const Driver& driver) const {
   const auto& shape = driver.engine.profile().shape;
   const auto until = [&](std::uint32_t groups) {
@@ -123,7 +123,7 @@ void World::finish(Driver& driver) {
   if (!device_queue_.empty()) execute(drivers_[device_queue_.front()]);
 }
 
-// Its time has come.
+// The driver's time has come.
 void World::wake(Driver& driver) {
   switch (driver.phase) {
     case Phase::kIdle:

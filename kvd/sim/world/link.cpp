@@ -6,7 +6,7 @@
 namespace kvd::sim {
 namespace {
 
-// Less than a nanosecond's service is rounding.
+// Service of less than a nanosecond is rounding.
 constexpr double kNothing = 1e-9;
 
 }  // namespace
@@ -84,7 +84,7 @@ TimePoint Link::next() const {
 }
 
 void Link::advance(TimePoint now, std::vector<Ended>& ended) {
-  // Every end changes who is served and how fast, so time passes from one to the next.
+  // Every end changes which copy is served and how fast, so time passes from one end to the next.
   for (TimePoint end = next(); end <= now; end = next()) {
     pass(end);
     for (Lane& lane : lanes_) {

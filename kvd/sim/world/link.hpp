@@ -11,10 +11,10 @@
 
 namespace kvd::sim {
 
-/// The link between the tiers: one queue a direction. Fetches of streamed layers go first, the
-/// earliest layer group ahead; then swaps in order; then what nobody waits for. Who comes first
-/// takes the whole direction, interrupting what goes after it; while both directions are busy they
-/// slow down to what they may move together.
+/// The link between the tiers, with one queue for each direction. Fetches of streamed layers go
+/// first, the earliest layer group ahead; then swaps in order; then copies that nobody waits for.
+/// The first of them takes the whole direction and interrupts the others; while both directions are
+/// busy they slow down to what they may move together.
 /// Source: kvd/DESIGN.md "Bytes on their way".
 /// Owner:  one thread, virtual time that never runs backwards.
 class Link {
@@ -24,7 +24,7 @@ class Link {
 
   struct Job {
     Ticket ticket;
-    std::uint32_t part = 0;   ///< which fetch of a stream
+    std::uint32_t part = 0;   ///< index of the fetch within a stream
     std::uint32_t group = 0;  ///< streams: its layer group
     Class priority = Class::kSwap;
     std::int64_t slots = 0;
@@ -32,13 +32,13 @@ class Link {
   };
   struct Ended {
     Job job;
-    Nanoseconds busy{0};  ///< for how long the link served it
+    Nanoseconds busy{0};  ///< how long the link served it
   };
 
   explicit Link(const LinkModel& model) : model_(model) {}
 
   void add(Direction direction, const Job& job, TimePoint now);
-  /// Takes out the jobs of a stream that nothing of was moved yet; how many.
+  /// Takes out the jobs of a stream of which nothing has been moved yet; returns how many.
   std::size_t cancel(Ticket ticket, TimePoint now);
   /// When the next job ends; TimePoint::max() when there is none.
   [[nodiscard]] TimePoint next() const;

@@ -7,13 +7,13 @@ namespace kvd::sim {
 namespace {
 
 constexpr Nanoseconds kAsks = std::chrono::milliseconds(20);
-/// After there was no room, as others have not given it back yet.
+/// Pause after there was no room, since others have not given it back yet.
 constexpr Nanoseconds kNoRoom = std::chrono::milliseconds(50);
-/// kvd forgets what is wanted after 2 s without word, and a step may take longer.
+/// kvd forgets what is wanted after 2 s without word, and a step may take longer than that.
 constexpr Nanoseconds kReminds = std::chrono::milliseconds(500);
 constexpr Nanoseconds kGrows = std::chrono::milliseconds(10);
 constexpr Nanoseconds kCall = std::chrono::milliseconds(500);
-/// To map a chunk, or to unmap it, with the calls that it takes: a figure of ours.
+/// Time to map or unmap a chunk, with the calls that it takes: a figure of ours.
 constexpr Nanoseconds kMapping = std::chrono::milliseconds(1);
 
 }  // namespace
@@ -83,7 +83,7 @@ void Mapper::end_call() {
   }
 }
 
-// What is to leave goes first, then what it may have comes.
+// Chunks that have to leave go first; then come those that it may have.
 void Mapper::go_on(TimePoint now) {
   if (leaving_.empty()) return take_next(now);
   taken_ = leaving_.front();

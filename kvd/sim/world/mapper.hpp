@@ -13,15 +13,15 @@
 
 namespace kvd::sim {
 
-/// The worker's side of an engine whose HBM comes and goes: asks kvd how much it may have, puts
-/// memory behind chunks and takes it away again, beside the steps.
+/// The worker's side of an engine whose HBM comes and goes. Beside the steps it asks kvd how much
+/// it may have, puts memory behind chunks and takes it away again.
 /// Source: client_lib/python/kvd_vllm/mapping.py. Owner: one thread; virtual time.
 class Mapper {
  public:
-  /// A command to kvd, and how long it may take. None: the answer comes by answered().
+  /// Sends a command to kvd, which may take this long. None: the answer comes by answered().
   using Ask = std::function<std::optional<core::Reply>(decltype(core::Command::body), Nanoseconds)>;
 
-  /// The space has so many chunks of one slab each. The first has memory already: `kept`.
+  /// The space has `chunks` chunks of one slab each. The first has memory already: `kept`.
   Mapper(RegionId space, RegionId kept, std::size_t chunks, Bytes chunk, Ask ask);
 
   /// A step begins.
@@ -46,12 +46,12 @@ class Mapper {
   RegionId space_;
   Bytes chunk_;
   Ask ask_;
-  std::vector<RegionId> parts_;  ///< by chunk; none: it has no memory
+  std::vector<RegionId> parts_;  ///< by chunk; none: the chunk has no memory
   std::vector<std::uint32_t> leaving_, ordered_;
   core::Demand demand_;
   News news_;
-  std::int64_t target_ = 0;  ///< chunks beyond what is kept that it is to have
-  std::uint32_t taken_ = 0;  ///< the chunk in hand
+  std::int64_t target_ = 0;  ///< chunks beyond what is kept that it should have
+  std::uint32_t taken_ = 0;  ///< the chunk it works on
   bool is_told_ = false;     ///< orders came since the last round
   Phase phase_ = Phase::kSleeps;
   TimePoint next_ = TimePoint::max();

@@ -11,14 +11,15 @@ class Meter {
  public:
   explicit Meter(Bytes hbm_capacity) : capacity_(static_cast<double>(hbm_capacity.value)) {}
 
-  /// Time passes with the swaps that are under way.
+  /// Time passes with these swaps under way.
   void pass(TimePoint now) {
     transit_area_ += to_seconds(now - now_) * static_cast<double>(in_transit_.value);
     now_ = now;
   }
   void swap_begins(Bytes bytes) { in_transit_ += bytes; }
   void swap_ends(Bytes bytes) { in_transit_ -= bytes; }
-  /// Whether a step's state is to be looked at: the status is dear, so one in kEvery.
+  /// Whether to look at a step's state: the status is expensive, so only one step in kEvery is
+  /// looked at.
   [[nodiscard]] bool due() { return steps_++ % kEvery == 0; }
   void sample(const core::ControllerStatus& status) {
     const auto used = [](const pool::TierStats& tier) {

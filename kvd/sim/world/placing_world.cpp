@@ -10,9 +10,9 @@
 namespace kvd::sim {
 namespace {
 
-/// How often an engine of which nobody may run asks again.
+/// How often an engine that may run nothing asks again.
 constexpr Nanoseconds kAsksAgain = std::chrono::milliseconds(10);
-/// Without any token for so long, and nothing under way, nothing will come any more.
+/// When no token has come for so long and nothing is under way, none will come any more.
 constexpr Nanoseconds kStandstill = std::chrono::seconds(600);
 
 }  // namespace
@@ -50,7 +50,7 @@ Status PlacingWorld::attach() {
   return {};
 }
 
-// Addresses for all there is, with memory behind the first chunk.
+// Opens addresses for all there is, with memory behind the first chunk.
 Status PlacingWorld::open_space(Driver& driver) {
   const EngineId id = driver.id;
   const auto ask = [this, id](decltype(core::Command::body) body, Nanoseconds patience) {
@@ -101,7 +101,7 @@ TimePoint PlacingWorld::next_time() const {
   return std::min(next, tick_);
 }
 
-// At one instant: what came in and what was copied, then the engines.
+// Handles one instant: first what came in and what was copied, then the engines.
 void PlacingWorld::happen() {
   arrivals();
   copies_end();
@@ -148,7 +148,7 @@ void PlacingWorld::copies_end() {
   }
 }
 
-// Precondition: idle, and somebody is there, or something is to be given back.
+// Precondition: idle, and requests are there, or something has to be given back.
 void PlacingWorld::turn(Driver& driver) {
   if (driver.mapper) {
     driver.engine.hear(driver.mapper->take_news());

@@ -15,15 +15,17 @@
 namespace kvd::sim {
 
 /// A shell around the Controller for engines that place their blocks themselves: a virtual clock,
-/// engines that compute as long as their profile says, a link that copies as fast as it says what
-/// they park and fetch. Each has its part of HBM and DRAM: its guarantee, else an equal one; or
-/// they lend each other HBM, by spaces (EngineSetting::elastic). Source: kvd/DESIGN.md "Engines
-/// that place their blocks". Owner:  one thread; deterministic.
+/// engines that compute as long as their profile says, and a link that copies what they park and
+/// fetch as fast as the profile says. Each engine has its part of HBM and DRAM, by its guarantee or
+/// else an equal one; or the engines lend each other HBM, by spaces (EngineSetting::elastic).
+/// Source: kvd/DESIGN.md "Engines that place their blocks".
+/// Owner:  one thread; deterministic.
 class PlacingWorld {
  public:
   /// Errors: as run().
   [[nodiscard]] static Result<std::unique_ptr<PlacingWorld>> create(const Setting& setting);
-  /// Once. Errors: Internal when nobody gets on any more, or the Controller refuses a question.
+  /// Call it once. Errors: Internal when no request gets on any more, or the Controller refuses a
+  /// question.
   [[nodiscard]] Result<RunResult> play();
 
  private:
@@ -34,11 +36,11 @@ class PlacingWorld {
     explicit Driver(PlacingEngine made) : engine(std::move(made)) {}
 
     PlacingEngine engine;
-    std::optional<Mapper> mapper;  ///< of HBM that comes and goes
+    std::optional<Mapper> mapper;  ///< for HBM that comes and goes
     EngineId id;
     Phase phase = Phase::kIdle;
-    Nanoseconds compute{0};             ///< of the step
-    TimePoint wake = TimePoint::max();  ///< it ends, or the engine asks again
+    Nanoseconds compute{0};             ///< compute time of the step
+    TimePoint wake = TimePoint::max();  ///< when it ends, or the engine asks again
   };
   struct Copy {
     Driver* driver = nullptr;
@@ -60,7 +62,7 @@ class PlacingWorld {
   [[nodiscard]] std::optional<core::Reply> command(EngineId engine,
                                                    decltype(core::Command::body) body,
                                                    Nanoseconds patience);
-  /// What it answers to `awaited`; what else it answers goes to mappers.
+  /// Returns the answer to `awaited`; other answers go to mappers.
   std::optional<core::Reply> feed(const core::Event& event, core::ReplyTo awaited = {});
   void begin_scrub(const core::Scrub& scrub);
   void begin_copies(Driver& driver);
@@ -70,7 +72,7 @@ class PlacingWorld {
   [[nodiscard]] Error stuck_error() const;
   [[nodiscard]] RunResult close(Seconds at_least);
 
-  /// Time zero of a run: not the clock's, which the Controller takes for "never".
+  /// Time zero of a run. It differs from the clock's zero, which the Controller takes for "never".
   static constexpr TimePoint kOrigin{1'000'000'000};
 
   const Setting& setting_;
@@ -83,7 +85,7 @@ class PlacingWorld {
   std::map<Ticket, Copy> copies_;
   std::uint64_t last_ticket_ = 0, last_reply_to_ = 0;
   std::multimap<TimePoint, core::CopyFinished> scrubs_;  ///< under way
-  TimePoint tick_ = TimePoint::max();  ///< a growth that is waited for is given up
+  TimePoint tick_ = TimePoint::max();  ///< when a growth that is waited for is given up
   std::deque<Driver*> device_queue_;   ///< the first one has the device
   RunTotals totals_;
   std::uint64_t asked_ = 0;  ///< steps planned

@@ -73,7 +73,7 @@ std::optional<Streams::Ended> Streams::end_if_done(std::vector<Stream>::iterator
 
 bool Streams::ready(std::uint64_t iteration, std::uint32_t group) const {
   return std::none_of(streams_.begin(), streams_.end(), [&](const Stream& s) {
-    // Fetches stand by ascending group.
+    // Fetches are in ascending order of groups.
     return s.order.iteration == iteration && s.first_open < s.order.fetches.size() &&
            s.order.fetches[s.first_open].group <= group;
   });

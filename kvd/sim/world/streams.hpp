@@ -24,11 +24,11 @@ class Streams {
 
   /// A stream without fetches ends at once.
   [[nodiscard]] std::optional<Ended> begin(core::StreamLayers stream, Link& link, TimePoint now);
-  /// Starts no further fetch; it ends once nothing of it is in flight.
+  /// Starts no further fetch; the stream ends once nothing of it is in flight.
   [[nodiscard]] std::optional<Ended> stop(Ticket ticket, Link& link, TimePoint now);
-  /// The engine's progress word.
+  /// The engine's progress word has reached `mark`.
   void progressed(std::uint64_t mark, Link& link, TimePoint now);
-  /// A fetch is complete; says so when it was the stream's last.
+  /// A fetch is complete. Returns a value when it was the last of its stream.
   [[nodiscard]] std::optional<Ended> fetched(const Link::Ended& job);
   /// Whether the iteration may touch a layer group (0-based).
   [[nodiscard]] bool ready(std::uint64_t iteration, std::uint32_t group) const;
@@ -40,7 +40,7 @@ class Streams {
     std::vector<bool> issued, complete;
     std::size_t first_open = 0;  ///< fetches before it are complete
     std::size_t pending = 0;     ///< fetches not complete yet
-    std::int64_t slots = 0;      ///< moved
+    std::int64_t slots = 0;      ///< slots moved
     Nanoseconds busy{0};
   };
 

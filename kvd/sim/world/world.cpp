@@ -11,7 +11,7 @@
 namespace kvd::sim {
 namespace {
 
-/// Without any token for so long, and nothing under way, nothing will come any more.
+/// When no token has come for so long and nothing is under way, none will come any more.
 constexpr Nanoseconds kPatience = std::chrono::seconds(600);
 
 double repeated_prefixes(const Workload& workload) {
@@ -24,7 +24,7 @@ double repeated_prefixes(const Workload& workload) {
   return all == 0 ? 0 : 1 - static_cast<double>(seen.size()) / static_cast<double>(all);
 }
 
-/// A digest like any other, made fast. Source: splitmix64 (Steele, Lea, Flood 2014).
+/// A digest like any other, but quick to make. Source: splitmix64 (Steele, Lea, Flood 2014).
 Digest digest_of(std::uint64_t id, std::uint64_t token) {
   std::uint64_t state = id * static_cast<std::uint64_t>(kPrefixTokens.value) + token;
   Digest digest;
@@ -38,7 +38,7 @@ Digest digest_of(std::uint64_t id, std::uint64_t token) {
   return digest;
 }
 
-/// Equal ids stand for equal tokens, and for equal ones before them.
+/// Equal ids stand for equal tokens, with equal tokens before them.
 core::NameBlocks names_of(RequestId request, const Arrival& arrival, std::int64_t block_tokens) {
   const std::int64_t known = kPrefixTokens.value * std::ssize(arrival.prefix);
   const std::int64_t blocks = std::min(known, arrival.prompt.value) / block_tokens;
@@ -52,7 +52,7 @@ core::NameBlocks names_of(RequestId request, const Arrival& arrival, std::int64_
   return names;
 }
 
-/// Prompt and answer of one engine's requests, in the mean; none: 0.
+/// The mean length of prompt and answer of one engine's requests; without requests: 0.
 Tokens mean_tokens(const Workload& workload, std::size_t engine) {
   std::int64_t sum = 0, count = 0;
   for (const Arrival& arrival : workload) {
@@ -125,7 +125,7 @@ Result<RunResult> World::play() {
     if (!fault_.ok()) return fault_.error();
     if (stuck()) return stuck_error();
   }
-  // Nothing will ever happen any more, and somebody waits.
+  // Nothing will ever happen any more, and some requests wait.
   for (const Driver& driver : drivers_) {
     if (driver.engine.open() > 0) return stuck_error();
   }
@@ -143,7 +143,8 @@ TimePoint World::next_time() const {
   return next;
 }
 
-// At one instant: what came in, what the link and the solver finished, then the engines.
+// Handles one instant: first what came in and what the link and the solver finished, then the
+// engines.
 void World::happen() {
   arrivals();
   link_ends();
@@ -239,10 +240,11 @@ void World::kick_all() {
 
 void World::run_kicked() {
   const auto waits = [](const Driver& other) { return other.engine.open() > 0; };
-  // The blocks of its last iteration stay held until it says that it has ended: others may wait.
+  // The blocks of an engine's last iteration stay held until it says that the iteration has ended:
+  // others may wait for them.
   const auto has_turn = [&](const Driver& driver) {
     if (waits(driver) || !driver.granted.run.empty()) return true;
-    // And what is kept of them can be copied only then.
+    // Also, kept blocks can be copied only then.
     return driver.reported != driver.finished &&
            (setting_.prefixes || std::any_of(drivers_.begin(), drivers_.end(), waits));
   };

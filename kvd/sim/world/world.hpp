@@ -21,14 +21,14 @@
 namespace kvd::sim {
 
 /// A shell around the Controller without device or sockets: a virtual clock, engines that compute
-/// as long as their profile says, a link that copies as fast as it says.
+/// as long as their profile says, and a link that copies as fast as it says.
 /// Source: kvd/DESIGN.md "A functional core in a thin shell".
 /// Owner:  one thread; deterministic.
 class World {
  public:
   /// Errors: as run().
   [[nodiscard]] static Result<std::unique_ptr<World>> create(const Setting& setting);
-  /// Once. Errors: Internal when the Controller stops granting anything, or refuses a step.
+  /// Call it once. Errors: Internal when the Controller stops granting anything, or refuses a step.
   [[nodiscard]] Result<RunResult> play();
 
  private:
@@ -43,16 +43,16 @@ class World {
     Tokens mean_tokens;  ///< prompt and answer, over its part of the workload
     Streams streams;
     Phase phase = Phase::kIdle;
-    bool kicked = false;                ///< something changed since its last step
+    bool kicked = false;                ///< something has changed since its last step
     TimePoint wake = TimePoint::max();  ///< its next event
-    core::StepReply granted;            ///< the iteration to execute next; `run` empty: none
+    core::StepReply granted;            ///< the iteration to execute next; none when `run` is empty
     std::uint64_t finished = 0;         ///< last iteration that ended
-    std::uint64_t reported = 0;         ///< last one that it said so of
-    std::uint64_t iteration = 0;        ///< the one in hand
-    std::vector<Ticket> tickets;        ///< of swap-ins it still has to wait for
-    Nanoseconds compute{0};             ///< of the iteration
+    std::uint64_t reported = 0;         ///< the last one that it reported
+    std::uint64_t iteration = 0;        ///< the current one
+    std::vector<Ticket> tickets;        ///< swap-ins that it still has to wait for
+    Nanoseconds compute{0};             ///< compute time of the iteration
     bool by_group = false;              ///< layers stream: it computes group by group
-    std::uint32_t group = 0;            ///< the one it computes or waits for
+    std::uint32_t group = 0;            ///< the group that it computes or waits for
     TimePoint waits_since{0};
   };
   struct Copy {
@@ -60,7 +60,7 @@ class World {
     std::int64_t slots = 0;
     bool swap = false;
   };
-  /// What moves bytes.
+  /// The parts that move bytes.
   struct Machine {
     Link link;
     std::optional<Disk> disk;
@@ -84,7 +84,7 @@ class World {
   void kick_all();
   [[nodiscard]] bool stuck() const;
   [[nodiscard]] Error stuck_error() const;
-  /// Sums up a run, which lasted at least so long if it was cut off.
+  /// Sums up a run, which lasted at least this long if it was cut off.
   [[nodiscard]] RunResult close(Seconds at_least);
   [[nodiscard]] Seconds since_start() const { return now_ - kOrigin; }
 
@@ -115,8 +115,8 @@ class World {
   void take(const core::RenewSlab& renew);
   void take(const core::SendSlab& slab);
   void take(const core::AskUnmap& ask);
-  // Only the orders of the disk among these are ever given: no engine is silent here or places by
-  // itself, and no daemon follows.
+  // Only the disk's orders among these are ever given: here no engine is silent or places its own
+  // blocks, and no daemon follows.
   using Rare = std::variant<core::OpenDisk, core::ResizeDisk, core::CloseDisk, core::WriteDisk,
                             core::ReadDisk, core::Evict, core::CopyRanges, core::DropCopy,
                             core::SetTicket, core::KeepRows, core::ForgetKept>;
@@ -128,7 +128,7 @@ class World {
   [[nodiscard]] core::Reply command(EngineId engine, Body body);
   [[nodiscard]] Driver& driver_of(EngineId engine);
 
-  /// Time zero of a run: not the clock's, which the Controller takes for "never".
+  /// Time zero of a run. It differs from the clock's zero, which the Controller takes for "never".
   static constexpr TimePoint kOrigin{1'000'000'000};
 
   const Setting& setting_;
@@ -144,7 +144,7 @@ class World {
 
   std::deque<std::uint32_t> device_queue_;  ///< drivers; the first one has the device
   std::unordered_map<Ticket, Copy> copies_;
-  std::deque<core::Event> pending_;  ///< answered at once, after the effects in hand
+  std::deque<core::Event> pending_;  ///< answered at once, after the current effects
   std::vector<Timed> timed_;
   std::vector<core::Effect> effects_;
   std::vector<Link::Ended> ended_;
@@ -155,7 +155,7 @@ class World {
   std::size_t done_ = 0;
   Status fault_;
   std::string last_note_;
-  std::mt19937 random_{1};  ///< Setting::Victim::kRandom
+  std::mt19937 random_{1};  ///< for Setting::Victim::kRandom
 };
 
 }  // namespace kvd::sim
