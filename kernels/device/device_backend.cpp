@@ -8,7 +8,7 @@ namespace {
 std::size_t index(Tier tier) { return static_cast<std::size_t>(tier); }
 std::size_t index(Direction direction) { return static_cast<std::size_t>(direction); }
 
-/// Apart from the handles that backends give their own slabs.
+/// Keeps these handles apart from those that backends give their own slabs.
 constexpr std::uint64_t kAdopted = std::uint64_t{1} << 63;
 
 Error invalid(std::string message) {
@@ -122,7 +122,7 @@ Status DeviceBackend::discard_slab(SlabHandle handle) {
   return do_discard_slab(handle);
 }
 
-// Before it goes, so that no batch submitted meanwhile can name it.
+// Forgets the slab before it goes, so that no batch submitted meanwhile can name it.
 Status DeviceBackend::forget(SlabHandle handle) {
   const std::lock_guard lock(mutex_);
   const auto found = slabs_.find(handle);
@@ -223,7 +223,7 @@ void DeviceBackend::release(const std::vector<SlabHandle>& touched) {
   for (const SlabHandle handle : touched) --slabs_.at(handle).uses;
 }
 
-// A completion whose ticket is not in flight is one the device reported twice: counted once.
+// A completion whose ticket is not in flight was reported twice by the device: it counts once.
 void DeviceBackend::settle(const Completion& completion) {
   const auto found = in_flight_.find(completion.ticket);
   if (found == in_flight_.end()) return;

@@ -15,7 +15,8 @@ static_assert(std::atomic<std::uint64_t>::is_always_lock_free && sizeof(*Fence{}
 
 void publish(const Fence& fence) {
   if (fence.word == nullptr) return;
-  // Never backwards, in whatever order batches are issued: a ticket that was reached stays reached.
+  // The word never goes backwards, in whatever order batches are issued: a ticket that was reached
+  // stays reached.
   std::uint64_t there = fence.word->load(std::memory_order_relaxed);
   while (there < fence.value &&
          !fence.word->compare_exchange_weak(there, fence.value, std::memory_order_release,

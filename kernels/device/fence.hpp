@@ -4,11 +4,11 @@
 
 namespace kvd::kernels {
 
-/// Raises the word to the fence's value with release order, never lowers it, and wakes who sleeps
-/// on its low 32 bits (see Fence). Precondition: the batch's bytes are complete, non-temporal
+/// Raises the word to the fence's value with release order, never lowers it, and wakes waiters that
+/// sleep on its low 32 bits (see Fence). Precondition: the batch's bytes are complete, non-temporal
 /// stores fenced.
 void publish(const Fence& fence);
-/// Wakes who sleeps on a word that somebody else, a copy engine, has written.
+/// Wakes waiters that sleep on a word that a copy engine has written.
 void wake(const Fence& fence);
 
 }  // namespace kvd::kernels

@@ -22,7 +22,7 @@ PrimaryContext::PrimaryContext(PrimaryContext&& other) noexcept
       context_(std::exchange(other.context_, nullptr)),
       used_at_start_(other.used_at_start_) {}
 
-// A failure means that the context has died already; there is nothing left to give back.
+// A failure means that the context is dead already; then there is nothing left to give back.
 PrimaryContext::~PrimaryContext() {
   if (context_ != nullptr) driver_->device_primary_ctx_release(device_);
 }

@@ -9,8 +9,8 @@
 
 namespace kvd::kernels::cuda {
 
-/// The device's primary context, retained: shared with whatever else in this process uses the
-/// runtime API on that device, and costing its HBM once a process.
+/// The device's primary context, retained. It is shared with everything else in this process that
+/// uses the runtime API on the device, and costs its HBM once a process.
 /// Owner:  move-only; gives it back on destruction. The driver outlives it.
 /// Errors: those of the driver.
 class PrimaryContext {
@@ -23,8 +23,9 @@ class PrimaryContext {
   [[nodiscard]] const Driver& driver() const { return *driver_; }
   [[nodiscard]] CUdevice device() const { return device_; }
   [[nodiscard]] CUcontext get() const { return context_; }
-  /// What of the device's memory was in use right after this context was made: its cost, and an
-  /// upper bound of it where other processes use the device (no context, no way to ask before).
+  /// How much of the device's memory was in use right after this context was made. That is its
+  /// cost, or an upper bound of it where other processes use the device: nothing can be asked
+  /// before there is a context.
   [[nodiscard]] Bytes used_at_start() const { return used_at_start_; }
   /// Free and total memory of the device now.
   struct Memory {
@@ -42,10 +43,10 @@ class PrimaryContext {
   Bytes used_at_start_;
 };
 
-/// Makes a context the calling thread's current one for a scope, in which nothing belongs to a
-/// graph that a stream of this process is being captured into: calls that the driver forbids beside
-/// a capture, for fear that they might, are allowed (cuda.h, cuThreadExchangeStreamCaptureMode).
-/// Waiting for the whole context ends captures all the same.
+/// Makes a context current on the calling thread for a scope. Nothing in the scope belongs to a
+/// graph that a stream of this process is being captured into, so calls that the driver forbids
+/// during a capture in case they do are allowed (cuda.h, cuThreadExchangeStreamCaptureMode).
+/// Waiting for the whole context still ends captures.
 class ScopedCurrent {
  public:
   explicit ScopedCurrent(const PrimaryContext& context);
@@ -58,7 +59,7 @@ class ScopedCurrent {
  private:
   const Driver& driver_;
   Status status_;
-  CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;  // the thread's own, later
+  CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;  // later the thread's own mode
 };
 
 }  // namespace kvd::kernels::cuda

@@ -13,17 +13,17 @@
 namespace kvd::kernels::cuda {
 namespace {
 
-// How often a part is looked at: as long as it is expected to run, often; then ever less.
+// How often a part is looked at: often for as long as it is expected to run, then less and less.
 constexpr Nanoseconds kLookSoon = std::chrono::microseconds(20);
 constexpr Nanoseconds kLookLate = std::chrono::milliseconds(1);
 constexpr std::int64_t kPartsOfABurst = 4;
 constexpr Bytes kLeastPart = kKiB * 256;
-// On the device at once: one runs, and what it takes to queue another never shows.
+// The most bursts on the device at once: one runs, and queueing another takes no visible time.
 constexpr std::size_t kBursts = 3;
-// Around the end that is expected of a burst.
+// The time around a burst's expected end in which the thread stays awake.
 constexpr Nanoseconds kAwakeBefore = std::chrono::microseconds(30);
 constexpr Nanoseconds kAwakeAfter = std::chrono::microseconds(100);
-// How long an abandoned thread has to notice.
+// How long an abandoned thread has to notice that it is abandoned.
 constexpr Nanoseconds kGrace = std::chrono::seconds(1);
 
 }  // namespace
@@ -100,7 +100,7 @@ void CopyQueue::load() {
   }
 }
 
-// False where it has to wait for the end of another one.
+// False where it has to wait until another burst has ended.
 bool CopyQueue::begin_burst() {
   if (bursts_.size() >= (order_ == BurstOrder::kSeen ? 1 : kBursts)) return false;
   const TimePoint now = world_.clock.now();
@@ -116,7 +116,7 @@ bool CopyQueue::begin_burst() {
   return true;
 }
 
-// A burst that waited for another one began with the end of that.
+// A burst that waited for another one began when that one ended.
 void CopyQueue::end_burst() {
   const Burst ended = bursts_.front();
   bursts_.pop_front();
@@ -124,7 +124,7 @@ void CopyQueue::end_burst() {
   if (!bursts_.empty()) bursts_.front().start = moved_at_;
 }
 
-// Precondition: a batch is in hand.
+// Precondition: a batch is being queued.
 void CopyQueue::load_part() {
   Part part{++last_part_, {}, {}};
   fill(part);
@@ -136,7 +136,8 @@ void CopyQueue::load_part() {
 }
 
 void CopyQueue::fill(Part& part) {
-  // What would be left of the burst is no part of its own: its pieces would be cut small.
+  // A rest of the burst that is too small for a part of its own joins this part: as a part its
+  // pieces would be cut small.
   const Bytes size = burst_left_ - part_bytes_ < kLeastPart ? burst_left_ : part_bytes_;
   Bytes room = size;
   do {
@@ -148,13 +149,13 @@ void CopyQueue::fill(Part& part) {
       part.ended.push_back(std::move(*moving_));
       moving_.reset();
     } else if (list.empty()) {
-      return;  // what room is left is not worth a piece
+      return;  // the room left is not worth a piece
     }
   } while (room > Bytes(0) && take_batch());
 }
 
-// The next burst is let in before the fences are written, which takes some time. Nobody waits at a
-// gate that is not opened already, as far as the driver goes.
+// The next burst is let in before the fences are written, which takes some time. As far as the
+// driver allows, nothing waits at a gate that is not already opened.
 void CopyQueue::finish_part(Part& part) {
   must(streams_.end_part(part.number), "marking the end of a burst");
   if (world_.health.lost()) return;
@@ -165,25 +166,26 @@ void CopyQueue::finish_part(Part& part) {
   if (part.writes) must(streams_.end_writes(part.number), "marking the end of fences");
 }
 
-// A driver that refuses leaves the gap to the CPU.
+// Where the driver refuses, the CPU makes the gap.
 bool CopyQueue::queues_behind(CUresult asked) {
   if (world_.health.check(asked, "queueing a burst behind another one").ok()) return true;
   order_ = BurstOrder::kSeen;
   return false;
 }
 
-// What cannot be done without: nobody could know when copies end, or which burst they are of.
+// For calls that must not fail: without them nobody could tell when copies end, or which burst they
+// belong to.
 void CopyQueue::must(CUresult result, const char* what) {
   const Status status = world_.health.check(result, what);
   if (!status.ok()) world_.health.lose(status.error());
 }
 
-// Nothing says that the driver's batches take copies from host memory to host memory.
+// Nothing says that the driver's batches accept copies from host memory to host memory.
 CopyForm CopyQueue::form_of(const CopyBatch& batch) const {
   return batch.in_place ? CopyForm::kSingle : world_.form;
 }
 
-// Whether a batch is in hand, taking the next one where there was none.
+// Whether there is a batch to queue; takes the next one where there was none.
 bool CopyQueue::take_batch() {
   Order order;
   {
@@ -213,7 +215,7 @@ void CopyQueue::issue(CopyList& list, const Part& part) {
       world_.health.check(streams_.copy(part.number, list, moving_->form), "queueing copies");
 }
 
-// False where nothing was queued: then it is the CPU's, where there is a fence at all.
+// False where no write was queued: then the CPU writes the fence, if there is one.
 bool CopyQueue::write_fence(Moving& moving) {
   if (!moving.status.ok() || !moving.target ||
       !world_.pages.raise(moving.target, moving.fence.value)) {
@@ -282,7 +284,7 @@ void CopyQueue::fail_all() {
   for (const Order& order : dropped) world_.finished.push({order.batch.ticket, lost, {}, {}});
 }
 
-// Batches overlap on the device; each is given the time since the one before it ended, so that the
+// Batches overlap on the device. Each is given the time since the one before it ended, so that the
 // sum over batches is the time that the queue worked.
 void CopyQueue::report(const Moving& moving, Status status) {
   const TimePoint now = world_.clock.now();
@@ -292,8 +294,8 @@ void CopyQueue::report(const Moving& moving, Status status) {
   world_.finished.push({moving.ticket, std::move(status), bytes, busy});
 }
 
-// Where nothing is queued behind a burst, its end is waited for awake if more waits: a batch is in
-// hand then, and the link stands still.
+// Where nothing is queued behind a burst and more is waiting, the thread waits awake for the
+// burst's end: a batch is at hand then, and the link stands still.
 bool CopyQueue::is_about_to_run_dry() const {
   if (order_ != BurstOrder::kSeen || !moving_ || bursts_.empty() || burst_left_ > Bytes(0)) {
     return false;
@@ -303,7 +305,8 @@ bool CopyQueue::is_about_to_run_dry() const {
   return left < kAwakeBefore && left > -kAwakeAfter;
 }
 
-// False when the thread shall leave. The clock is not the queue's: it is read without the mutex.
+// False when the thread should leave. The clock does not belong to the queue, so it is read without
+// the mutex.
 bool CopyQueue::pause() {
   const Nanoseconds running = parts_.empty() ? Nanoseconds(0) : world_.clock.now() - moved_at_;
   const bool stays_awake = is_about_to_run_dry();

@@ -21,7 +21,7 @@
 
 namespace kvd::kernels::cuda {
 
-/// What both queues of a device share; all outlive them.
+/// What both queues of a device share; all of it outlives them.
 struct QueueWorld {
   const PrimaryContext& context;
   const Clock& clock;
@@ -33,32 +33,32 @@ struct QueueWorld {
   Nanoseconds stall_limit;
 };
 
-/// One direction of the device: its streams, and a thread that feeds them, in bursts.
-/// Between two bursts the streams stand still for a moment, which is when copies of other processes
-/// come to their turn: a process whose queue never empties keeps a copy engine for its whole time
-/// slice of 1 ms (seen on an H200: deploy/gpu-reports, E14). The moment is short where the device
-/// makes it: the next bursts are queued already, and a gate lets one begin once the one before has
-/// ended. Where streams cannot wait on memory, the thread waits for that end and queues the next
-/// one then.
+/// One direction of the device: its streams, and a thread that feeds them in bursts. Between two
+/// bursts the streams stand still for a moment, in which copies of other processes get their turn:
+/// a process whose queue never empties keeps a copy engine for its whole time slice of 1 ms (seen
+/// on an H200: deploy/gpu-reports, E14). The moment is short where the device makes it: the next
+/// bursts are queued already, and a gate lets one begin once the one before has ended. Where
+/// streams cannot wait on memory, the thread waits for that end and then queues the next burst.
 /// Batches have no order on the device, but they end in order: fences are written, and ends
-/// reported, after all that was queued before. The thread sleeps while nothing is to do.
-/// Owner: submit is thread-safe. Errors: a batch whose copies the driver refuses fails alone. A
-///         sticky error, and a part of a burst that takes longer than the limit, lose the device:
-///         all batches fail, none is fenced.
+/// reported, after all that was queued before. The thread sleeps while there is nothing to do.
+/// Owner: submit is thread-safe.
+/// Errors: a batch whose copies the driver refuses fails alone. A sticky error, or a part of a
+/// burst that takes longer than the limit, means that the device is lost: all batches fail, and no
+/// fence is written.
 class CopyQueue {
  public:
   [[nodiscard]] static Result<std::unique_ptr<CopyQueue>> start(Direction direction,
                                                                 const QueueWorld& world);
   CopyQueue(const CopyQueue&) = delete;
   CopyQueue& operator=(const CopyQueue&) = delete;
-  /// Precondition: stop() came true. The context is current.
+  /// Precondition: stop() returned true. The context is current.
   ~CopyQueue() = default;
 
-  /// `slabs`: those of the extents, as ExtentCursor takes them.
-  /// Precondition: no extent of the batch has source zero.
+  /// `slabs`: the slabs of the extents, as ExtentCursor takes them. Precondition: no extent of the
+  /// batch has source zero.
   void submit(CopyBatch batch, std::vector<std::uint32_t> slabs);
-  /// Drops what is not queued on the device and waits for what is; false when that could not be
-  /// seen to end in time: then this object and all memory it copies must stay for ever.
+  /// Drops what is not queued on the device and waits for the rest. False when that did not visibly
+  /// end in time: then this object and all memory it copies must stay for ever.
   [[nodiscard]] bool stop(Nanoseconds limit);
 
  private:
@@ -77,15 +77,15 @@ class CopyQueue {
     Bytes bytes;
     Status status;
   };
-  /// A part of a burst, on the device.
+  /// A part of a burst that is on the device.
   struct Part {
     std::uint64_t number = 0;
     Bytes bytes;
     std::vector<Moving> ended;  // batches whose last byte is in this part
-    bool writes = false;        // fences of theirs
-    bool last = false;          // of its burst
+    bool writes = false;        // some of them have fences
+    bool last = false;          // last part of its burst
   };
-  /// A burst that has parts on the device, or is being made.
+  /// A burst that has parts on the device, or that is being made.
   struct Burst {
     TimePoint start{0};
     Bytes bytes;
@@ -117,14 +117,14 @@ class CopyQueue {
   const QueueWorld world_;
   const BurstStreams streams_;
 
-  // The thread's own.
+  // Used by the thread alone.
   std::optional<Moving> moving_;
   std::deque<Part> parts_;
   std::deque<Burst> bursts_;
   BurstOrder order_;
   BurstSize size_;
   Bytes burst_left_;  // what may still be queued of the last burst
-  Bytes part_bytes_;  // of each of its parts, at most
+  Bytes part_bytes_;  // the most that each of its parts has
   std::uint64_t last_part_ = 0;
   std::uint64_t last_burst_ = 0;
   TimePoint ended_at_{0};  // when the last batch was reported
@@ -137,7 +137,7 @@ class CopyQueue {
   bool gone_ = false;     // the thread has left its loop
   bool drained_ = false;  // nothing of this queue is on the device any more
   std::atomic<bool> abandoned_{false};
-  std::thread thread_;  // last: starts when all else stands
+  std::thread thread_;  // last: it starts when all else exists
 };
 
 }  // namespace kvd::kernels::cuda

@@ -13,7 +13,7 @@ constexpr std::size_t kAll = kPieces * kPiece;
 
 std::byte byte_at(std::size_t i) { return static_cast<std::byte>(i * 37 + i / 251 + 1); }
 
-// Every other piece first, so that a batch is none of one run.
+// Every second piece comes first, so that the batch is not one single run.
 CopyList pieces(std::uintptr_t to, std::uintptr_t from) {
   CopyList list;
   for (const std::size_t piece : {1u, 3u, 0u, 2u}) {
@@ -22,7 +22,7 @@ CopyList pieces(std::uintptr_t to, std::uintptr_t from) {
   return list;
 }
 
-/// Empty: the bytes came through; else why not.
+/// Empty if the bytes came through; otherwise the reason.
 Result<std::string> try_form(CopyForm form, const CopyTrial& trial) {
   const auto& [driver, stream, device, host, limit] = trial;
   auto* const sent = reinterpret_cast<std::byte*>(host.address());
@@ -33,7 +33,7 @@ Result<std::string> try_form(CopyForm form, const CopyTrial& trial) {
   CopyList out = pieces(host.address() + kAll, device.address());
   CUresult result = stream.copy(in, form);
   if (result == CUDA_SUCCESS) result = stream.copy(out, form);
-  // Also after a refusal: some of it may be under way.
+  // Drains after a refusal, too: some of it may be under way.
   const CUresult drained = stream.drain(limit);
   if (drained != CUDA_SUCCESS) return error_of(driver, drained, "trying out copies");
   if (severity(result) == Severity::kFatal) return error_of(driver, result, "trying out copies");

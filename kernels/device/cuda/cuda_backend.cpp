@@ -27,7 +27,7 @@ Status check_config(const CudaConfig& config) {
                     "the CUDA backend needs a burst and a stall limit");
 }
 
-// Below the least a copy's own overhead counts for more than what it moves.
+// Below `least` a copy's own overhead counts for more than the bytes it moves.
 cuda::BurstRule burst_rule(const CudaConfig& config, const cuda::Capabilities& capabilities) {
   const bool by_cpu =
       config.burst_order == cuda::BurstOrder::kGated && !capabilities.stream_memory_operations;
@@ -37,8 +37,8 @@ cuda::BurstRule burst_rule(const CudaConfig& config, const cuda::Capabilities& c
 
 /// Settled once, at the start.
 struct DramChoice {
-  std::optional<unsigned> node;  ///< of NumaSlabs; none: memfds
-  std::string fallback;          ///< why not, where they would have been better
+  std::optional<unsigned> node;  ///< node of NumaSlabs; none: slabs are memfds
+  std::string fallback;          ///< why NumaSlabs cannot be used where they would be better
   Bytes granularity = kHugePage;
 };
 
@@ -58,7 +58,7 @@ Result<DramChoice> choose_dram(const CudaConfig& config, const cuda::Driver& dri
   return choice;
 }
 
-/// Memory that a stray copy may still touch is never given to anybody else.
+/// Memory that a stray copy may still touch is never given to anyone else.
 template <class Owner>
 void keep_for_ever(std::unique_ptr<Owner> owner) {
   static auto* const kKept = new std::vector<std::unique_ptr<Owner>>();
@@ -69,7 +69,8 @@ void keep_for_ever(std::unique_ptr<Owner> owner) {
 
 }  // namespace
 
-/// Members in the order of dependence. Kept for ever when copies could not be seen to end.
+/// Members stand in the order of dependence. They are kept for ever when copies did not visibly
+/// end.
 struct CudaBackend::Parts {
   Parts(CudaConfig configuration, const Clock& time, const cuda::Driver& entries,
         cuda::Device chosen, const cuda::Capabilities& able, Bytes grain, DramChoice dram_choice,
@@ -94,7 +95,7 @@ struct CudaBackend::Parts {
   cuda::Health health;
   CompletionBox finished;
 
-  std::mutex start_mutex;  // guards the making of engine
+  std::mutex start_mutex;  // guards the creation of the engine
   std::unique_ptr<Engine> engine;
 
   std::mutex slab_mutex;  // guards the slabs and their number; never held while the driver works
@@ -110,14 +111,14 @@ struct CudaBackend::Parts {
     const SlabHandle handle(++last_handle);
     return {handle, &slabs.emplace(handle, std::move(memory)).first->second};
   }
-  /// What is taken out goes with the answer, outside the lock.
+  /// What is taken out is returned, so that it ends outside the lock.
   template <class Memory>
   auto take(std::unordered_map<SlabHandle, Memory>& slabs, SlabHandle handle) {
     const std::lock_guard lock(slab_mutex);
     return slabs.extract(handle);
   }
 
-  // The engine, made at the first need.
+  // The engine, which is made when it is first needed.
   Result<Engine*> need_engine() {
     const std::lock_guard lock(start_mutex);
     KVD_TRY(health.status());
@@ -131,7 +132,7 @@ struct CudaBackend::Parts {
 
   using Fill = std::function<Status(const cuda::HbmSlab&)>;
 
-  // Zeroed, and with what `fill` writes after that.
+  // Makes a slab that is zeroed, and then filled by `fill`.
   Result<Slab> create_hbm(Engine& running, Bytes size, const Fill& fill = {}) {
     KVD_ASSIGN_OR_RETURN(
         cuda::HbmSlab slab,
@@ -141,11 +142,11 @@ struct CudaBackend::Parts {
     Status written = running.zero(*made);
     if (written.ok() && fill) written = fill(*made);
     if (written.ok()) return Slab{handle, Tier::kHbm, size, made->address(), PageKind::kDevice};
-    if (!health.lost()) take(hbm, handle);  // else bytes may still come
+    if (!health.lost()) take(hbm, handle);  // otherwise bytes may still arrive
     return written.error();
   }
 
-  // The earlier memory is looked at first: where it is of no use, none is made in its place.
+  // Looks at the earlier memory first: where it is of no use, no new memory is made.
   Result<Slab> copy_hbm(Engine& running, Bytes size, const UniqueFd& memory,
                         std::span<const SlabExtent> extents) {
     KVD_ASSIGN_OR_RETURN(cuda::HbmSlab imported,
@@ -308,7 +309,7 @@ Status CudaBackend::do_read_slab(std::uintptr_t address, Bytes length, const Loo
 }
 
 Status CudaBackend::do_destroy_slab(SlabHandle handle) {
-  // Its copies were reported as failed, which is not to say that they have ended: it stays.
+  // Its copies were reported as failed, but that does not mean that they have ended, so it stays.
   if (parts_->health.lost()) return {};
   const ScopedCurrent current(parts_->engine->context());
   parts_->take(parts_->hbm, handle);

@@ -60,7 +60,7 @@ Result<int> attribute(const Driver& driver, const Device& device, CUdevice_attri
   return value;
 }
 
-// Drivers before it name the attribute and cannot share such memory with other processes.
+// Older drivers name the attribute, but cannot share such memory with other processes.
 constexpr int kHostNumaVersion = 12060;
 
 struct Need {

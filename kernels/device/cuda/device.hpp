@@ -31,7 +31,7 @@ struct Device {
   [[nodiscard]] std::string uuid_text() const;
 };
 
-/// Which device: by UUID where given, else by ordinal.
+/// Which device to use: by UUID where given, else by ordinal.
 struct DeviceChoice {
   std::optional<Uuid> uuid;
   int ordinal = 0;
@@ -41,20 +41,21 @@ struct DeviceChoice {
 /// Errors: InvalidArgument.
 [[nodiscard]] Result<DeviceChoice> parse_device(std::string_view text);
 
-/// Every device this process may see (CUDA_VISIBLE_DEVICES, MIG), by ordinal.
-/// Errors: DeviceError.
+/// Every device that this process may see (CUDA_VISIBLE_DEVICES, MIG), by ordinal. Errors:
+/// DeviceError.
 [[nodiscard]] Result<std::vector<Device>> list_devices(const Driver& driver);
-/// Errors: NotFound with the list of those that are there.
+/// Errors: NotFound with the list of the devices that exist.
 [[nodiscard]] Result<Device> find_device(const Driver& driver, const DeviceChoice& choice);
 
-/// What of the device decides how kvd uses it.
+/// The capabilities of the device that decide how kvd uses it. Numbers are those of the driver's
+/// attributes.
 struct Capabilities {
   bool gpu_direct_rdma = false;              ///< 110: handles may be made for RDMA and storage
-  bool host_pages_are_device_pages = false;  ///< 100, Grace: registration does not pin
-  bool stream_memory_operations = false;     ///< 122 and the entry points
-  bool host_addresses = false;               ///< 91: registered memory by the host's address, too
-  std::optional<unsigned> host_numa_node;    ///< 134: the node nearest to the device
-  bool host_numa_memory = false;             ///< 141: HOST_NUMA allocations, if the driver is new
+  bool host_pages_are_device_pages = false;  ///< 100, Grace: registration does not pin pages
+  bool stream_memory_operations = false;     ///< 122, and the entry points exist
+  bool host_addresses = false;  ///< 91: registered memory is reachable by the host's address, too
+  std::optional<unsigned> host_numa_node;  ///< 134: the node nearest to the device
+  bool host_numa_memory = false;  ///< 141: HOST_NUMA allocations, if the driver is new enough
 };
 
 /// Errors: Unsupported naming the attribute or the compute mode that rules the device out.

@@ -9,8 +9,8 @@
 namespace kvd::kernels::cuda {
 namespace {
 
-// The ABI that the version picks is the one cuda.h declares. Its macros turn the plain name into
-// the name of that ABI (cuMemHostRegister is cuMemHostRegister_v2).
+// Each version picks the ABI that cuda.h declares. Its macros turn the plain name into the name of
+// that ABI (cuMemHostRegister is cuMemHostRegister_v2).
 #define KVD_CUDA_SAME_ABI(member, entry, version, required)                   \
   static_assert(std::is_same_v<PFN_##entry##_v##version, decltype(&::entry)>, \
                 #entry " of version " #version " is not what this cuda.h declares");
@@ -20,7 +20,8 @@ static_assert(std::is_same_v<PFN_cuGetProcAddress_v12000, decltype(&::cuGetProcA
 
 Error unsupported(const std::string& why) { return make_error(ErrorCode::kUnsupported, why); }
 
-/// Looks names up by version; null where the driver is older than that or has no such entry.
+/// Looks up entry points by name and version; null where the driver is older than that or has no
+/// such entry.
 class Finder {
  public:
   explicit Finder(const Driver& driver) : driver_(driver) {}
@@ -28,7 +29,7 @@ class Finder {
   template <class Function>
   Status find(Function& function, const char* name, int version, bool required) const {
     void* address = nullptr;
-    // What an older driver would answer is its own to say: not asked is safest.
+    // An older driver may answer anything, so it is safest not to ask.
     if (version > driver_.version() && !required) return {};
     const CUresult result = driver_.get_proc_address(name, &address, version,
                                                      CU_GET_PROC_ADDRESS_LEGACY_STREAM, nullptr);
@@ -47,7 +48,7 @@ class Finder {
 }  // namespace
 
 Result<const Driver*> Driver::load() {
-  // Never destroyed: threads that outlive main may still hold it.
+  // Never destroyed: threads that outlive main may still use it.
   static const auto* const kDriver =
       new Result<std::unique_ptr<const Driver>>(open("libcuda.so.1"));
   if (!kDriver->ok()) return kDriver->error();
@@ -77,7 +78,7 @@ Status Driver::resolve(const std::string& library) {
   }
   const auto tell_version =
       reinterpret_cast<PFN_cuDriverGetVersion_v2020>(::dlsym(handle, "cuDriverGetVersion"));
-  // The toolkit's stub refuses, or lacks it: its answers to the rest say why.
+  // The toolkit's stub refuses this call, or lacks it. Its answers to the other calls say why.
   if (tell_version != nullptr) (void)tell_version(&version_);
   const Finder finder(*this);
 #define KVD_CUDA_FIND(member, entry, version, required) \

@@ -95,19 +95,19 @@ namespace kvd::kernels::cuda {
 ///         broken.
 class Driver {
  public:
-  /// The driver of the process, loaded and initialised at the first call; a failure is remembered.
+  /// The driver of the process, loaded and initialised at the first call. A failure is remembered.
   [[nodiscard]] static Result<const Driver*> load();
-  /// Another library than the system's; for tests. It stays loaded.
+  /// Loads another library than the system's, for tests. It stays loaded.
   [[nodiscard]] static Result<std::unique_ptr<const Driver>> open(const std::string& library);
 
 #define KVD_CUDA_MEMBER(member, entry, version, required) PFN_##entry##_v##version member = nullptr;
   KVD_CUDA_ENTRIES(KVD_CUDA_MEMBER)
 #undef KVD_CUDA_MEMBER
   PFN_cuGetProcAddress_v12000 get_proc_address = nullptr;
-  /// The form before 13.0, with an argument more; drivers of CUDA 12.8 and 12.9.
+  /// The form before 13.0, with one argument more: for drivers of CUDA 12.8 and 12.9.
   PFN_cuMemcpyBatchAsync_v12080 memcpy_batch_async_12080 = nullptr;
 
-  /// As cuDriverGetVersion says it: 1000 * major + 10 * minor.
+  /// As in cuDriverGetVersion: 1000 * major + 10 * minor.
   [[nodiscard]] int version() const { return version_; }
 
  private:

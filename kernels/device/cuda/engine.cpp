@@ -13,7 +13,7 @@ namespace {
 // A queue that has nothing to do stops within this time.
 constexpr Nanoseconds kIdleStop = std::chrono::seconds(5);
 
-// `extent` as copies out of `size` bytes of zeros at `zeros`.
+// Appends `extent` as copies out of `size` bytes of zeros at `zeros`.
 void append_scrub(std::vector<CopyExtent>& out, const CopyExtent& extent, std::uintptr_t zeros,
                   Bytes size) {
   for (Bytes done; done < extent.length;) {
@@ -64,13 +64,13 @@ Status Engine::open() {
   return {};
 }
 
-// On the memory that is to hold zeros, before it does.
+// Tries copies on the memory that will hold the zeros, before it does.
 Status Engine::try_copies() {
   auto settled =
       settle_copies(world_.copies, world_.capabilities,
                     {world_.driver, *setup_, *zero_hbm_, *zero_dram_, world_.stall_limit});
   if (!settled.ok()) {
-    // What was tried may still be under way.
+    // The tried copies may still be under way.
     if (settled.error().code == ErrorCode::kDeviceError) world_.health.lose(settled.error());
     return settled.error();
   }
@@ -79,7 +79,7 @@ Status Engine::try_copies() {
   return {};
 }
 
-// In the order of dependence, in a context that must be current.
+// Ends the members in the order of dependence, in a context that must be current.
 Engine::~Engine() {
   const ScopedCurrent current(context_);
   for (auto& queue : queues_) queue.reset();
@@ -90,7 +90,7 @@ Engine::~Engine() {
   setup_.reset();
 }
 
-// Piece by piece, so that it never keeps the copy engine for longer than a burst.
+// Goes piece by piece, so that it never keeps the copy engine for longer than a burst.
 Status Engine::zero_by_copies(const HbmSlab& slab) {
   constexpr const char* kWhat = "zeroing device memory beside engines";
   const auto* zeros = reinterpret_cast<const void*>(zero_dram_->address());
@@ -129,7 +129,7 @@ Status Engine::copy(const HbmSlab& to, const HbmSlab& from, std::span<const Slab
                                         setup_->get());
     if (queued != CUDA_SUCCESS) break;
   }
-  // The copies before the one that was refused are under way.
+  // The copies before the refused one are under way.
   Status ended = settle(kWhat);
   KVD_TRY(world_.health.check(queued, kWhat));
   return ended;

@@ -7,8 +7,8 @@
 namespace kvd::kernels::cuda {
 namespace {
 
-// What cuda.h says leaves the process in an inconsistent state, and what means that the device or
-// the context has gone.
+// Results that, according to cuda.h, leave the process in an inconsistent state, and those that
+// mean that the device or the context is gone.
 constexpr CUresult kFatal[] = {
     CUDA_ERROR_DEINITIALIZED,
     CUDA_ERROR_ECC_UNCORRECTABLE,
@@ -34,10 +34,10 @@ constexpr CUresult kFatal[] = {
 struct Meaning {
   CUresult result;
   ErrorCode code;
-  const char* remedy;  // empty: what the driver says is all there is to say
+  const char* remedy;  // empty: there is nothing to add to the driver's own words
 };
 
-// What is in neither list failed alone and is a DeviceError.
+// A result that is in neither list failed alone and is a DeviceError.
 constexpr Meaning kMeanings[] = {
     {CUDA_ERROR_INVALID_VALUE, ErrorCode::kInvalidArgument, ""},
     {CUDA_ERROR_OUT_OF_MEMORY, ErrorCode::kOutOfMemory,
@@ -83,7 +83,7 @@ Meaning meaning(CUresult result) {
           fatal ? "the device's context is gone: restart kvd; the kernel log may tell an Xid" : ""};
 }
 
-// What the driver says of the result; empty where it knows nothing.
+// The driver's words for the result; empty where it does not know it.
 std::string ask(PFN_cuGetErrorString_v6000 question, CUresult result) {
   const char* answer = nullptr;
   const bool known = question != nullptr && question(result, &answer) == CUDA_SUCCESS;
@@ -107,7 +107,7 @@ bool is_about_capture(CUresult result) {
 Error error_of(const Driver& driver, CUresult result, std::string_view what) {
   const Meaning known = meaning(result);
   std::string name = ask(driver.get_error_name, result);
-  // The stub does not even tell its own name.
+  // The stub cannot even name its own result.
   if (name.empty()) name = result == CUDA_ERROR_STUB_LIBRARY ? "STUB_LIBRARY" : "CUDA error";
   std::string message =
       std::string(what) + ": " + name + " (" + std::to_string(static_cast<int>(result)) + ")";

@@ -5,12 +5,12 @@
 namespace kvd::kernels::cuda {
 namespace {
 
-// Bytes from `address` to the next multiple of `span`.
+// The bytes from `address` to the next multiple of `span`.
 Bytes to_boundary(std::uintptr_t address, Bytes span) {
   return Bytes(span.value - static_cast<std::int64_t>(address % span.size()));
 }
 
-// Fewer rows are no less work as copies of a batch.
+// With fewer rows one copy of rows is no less work than single copies of a batch.
 constexpr std::size_t kLeastRows = 4;
 // CU_DEVICE_ATTRIBUTE_MAX_PITCH, the same on every device.
 constexpr CUdeviceptr kMostPitch = (CUdeviceptr{1} << 31) - 1;
@@ -56,7 +56,7 @@ CopyList ExtentCursor::take(Bytes room, Bytes burst) {
     const Bytes length = piece(room - list.bytes, small, started || !list.empty());
     if (length <= Bytes(0)) break;
     const CopyExtent& extent = extents_[next_];
-    // Numbers of no slab at all differ from each other.
+    // Each extent that belongs to no slab gets a number of its own.
     const auto slabs = slabs_.empty() ? static_cast<std::uint32_t>(next_) : slabs_[next_];
     list.add(extent.destination + taken_.size(), extent.source + taken_.size(), length.size(),
              slabs);
@@ -68,7 +68,7 @@ CopyList ExtentCursor::take(Bytes room, Bytes burst) {
   return list;
 }
 
-// How much of the extent in hand comes next when `room` bytes may still go; zero: nothing.
+// How much of the current extent comes next when `room` bytes may still go; zero: nothing.
 Bytes ExtentCursor::piece(Bytes room, Bytes small, bool started) const {
   if (room <= Bytes(0)) return Bytes(0);
   const CopyExtent& extent = extents_[next_];

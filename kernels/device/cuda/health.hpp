@@ -12,18 +12,18 @@
 namespace kvd::kernels::cuda {
 
 /// Whether the device still does what it is told. Sticky CUDA errors and copies that do not move
-/// end it for good: nothing that follows can be trusted, and nothing but a restart helps.
+/// end that for good: nothing that follows can be trusted, and only a restart helps.
 /// Owner: thread-safe.
 class Health {
  public:
   explicit Health(const Driver& driver) : driver_(driver) {}
 
-  /// The first cause is kept.
+  /// Only the first cause is kept.
   void lose(const Error& cause);
   [[nodiscard]] bool lost() const { return lost_.load(std::memory_order_acquire); }
   /// Ok, or DeviceError "device lost, restart kvd: cause".
   [[nodiscard]] Status status() const;
-  /// The result as a Status; a fatal one loses the device.
+  /// Turns the result into a Status; a fatal result means that the device is lost.
   [[nodiscard]] Status check(CUresult result, std::string_view what);
 
  private:

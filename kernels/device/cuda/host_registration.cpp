@@ -12,8 +12,8 @@ namespace kvd::kernels::cuda {
 
 namespace {
 
-// The driver's kernel module pins the pages itself, whatever the limits on locked memory, and a
-// failure of that comes as INVALID_VALUE (os-mlock.c of NVIDIA's open kernel modules).
+// The driver's kernel module pins the pages itself, whatever the limits on locked memory. If that
+// fails, the result is INVALID_VALUE (os-mlock.c of NVIDIA's open kernel modules).
 Error cannot_pin(const Driver& driver, CUresult result, Bytes size) {
   const std::string what = "registering " + std::to_string(size.value) + " bytes of host memory";
   Error error = error_of(driver, result, what);

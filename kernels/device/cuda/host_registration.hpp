@@ -12,13 +12,12 @@
 
 namespace kvd::kernels::cuda {
 
-/// Mapped host memory made known to the driver: pinned (not on Grace, see Capabilities), reachable
-/// from every context of the process, at device_address() for kernels and stream memory operations.
-/// Copies take either address.
-/// The driver knows a page of this process once. Several devices share its registration, and the
-/// last of them ends it.
+/// Mapped host memory made known to the driver: pinned (except on Grace, see Capabilities) and
+/// reachable from every context of the process, at device_address() for kernels and stream memory
+/// operations. Copies take either address. The driver knows a page of this process only once.
+/// Several devices share its registration, and the last of them ends it.
 /// Owner:  move-only; unregisters on destruction, before the caller unmaps. A context is current at
-///         both ends.
+/// both ends.
 /// Errors: those of the driver; a failed registration leaves nothing behind.
 class HostRegistration {
  public:
@@ -34,7 +33,7 @@ class HostRegistration {
   [[nodiscard]] Bytes size() const { return pinned_->size; }
 
  private:
-  /// What the driver was told of once.
+  /// Memory that the driver was told of once.
   struct Pinned {
     Pinned(const Driver& driver, std::uintptr_t address, Bytes size)
         : driver(driver), address(address), size(size) {}
@@ -56,11 +55,12 @@ class HostRegistration {
 };
 
 /// Registrations never reach across an address that is a multiple of this: one call for hundreds of
-/// gigabytes blocks every CUDA process of the machine for minutes, and beyond 512 GiB it fails.
-/// A copy that spans two registrations is refused by the driver, so copies are cut there too.
+/// gigabytes blocks every CUDA process of the machine for minutes, and beyond 512 GiB it fails. The
+/// driver refuses a copy that spans two registrations, so copies are cut there, too.
 constexpr Bytes kRegistrationSpan = kGiB * 8;
 
-/// A range of any size, in as many registrations as `span` asks for; undone in reverse.
+/// A range of any size, in as many registrations as `span` requires; they are undone in reverse
+/// order.
 class ChunkedRegistration {
  public:
   [[nodiscard]] static Result<ChunkedRegistration> make(const Driver& driver,

@@ -7,7 +7,7 @@
 namespace kvd::kernels::cuda {
 namespace {
 
-// What the driver says of an image that is not made for it, or for this GPU.
+// The driver's results for an image that is not made for it, or for this GPU.
 bool is_refusal(CUresult result) {
   switch (result) {
     case CUDA_ERROR_INVALID_IMAGE:

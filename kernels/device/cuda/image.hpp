@@ -27,8 +27,8 @@ struct DeviceImage {
   const void* ptx;
 };
 
-/// Into the current context, for as long as that lives.
-/// Errors: Unsupported where the driver takes neither form, with what it said to both.
+/// Loads the image into the current context, for as long as that lives. Errors: Unsupported where
+/// the driver takes neither form, with its answers to both.
 [[nodiscard]] Result<CUmodule> load_image(const Driver& driver, const DeviceImage& image,
                                           const char* what);
 

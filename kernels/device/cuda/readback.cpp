@@ -14,7 +14,7 @@ Status Readback::read(CUdeviceptr from, Bytes length, const Look& look) {
   if (status.ok()) {
     look({reinterpret_cast<const std::byte*>(reader->room->address()), length.size()});
   }
-  // After an error, too: what did not end in time may still write into its room.
+  // Also after an error: a copy that did not end in time may still write into this room.
   const std::lock_guard lock(mutex_);
   idle_.push_back(std::move(reader));
   return status;

@@ -18,7 +18,7 @@
 
 namespace kvd::kernels::cuda {
 
-/// What readers share; all outlive them.
+/// What readers share; all of it outlives them.
 struct ReadbackWorld {
   const Driver& driver;
   const Capabilities& capabilities;
@@ -26,13 +26,13 @@ struct ReadbackWorld {
   Nanoseconds stall_limit;
 };
 
-/// Shows device memory to the CPU, past the copy queues. Each reader has a stream and pinned memory
-/// for the most it has read, which are kept for the next one. Bytes come in pieces, and a piece is
-/// only queued when the one before is there: a small copy of an engine's, which waits in the same
-/// hardware queue, waits for one.
+/// Shows device memory to the CPU, past the copy queues. Each reader has a stream, and pinned
+/// memory for the most that it has read; both are kept for the next reader. Bytes come in pieces,
+/// and a piece is queued only when the one before has arrived, because a small copy of an engine
+/// may wait in the same hardware queue: it then waits for one piece only.
 /// Owner:  read() is thread-safe. A context is current in it and at destruction.
-/// Errors: OutOfMemory where the host has no room; those of the driver. A piece that is not seen to
-///         end in time loses the device: then this object must stay for ever.
+/// Errors: OutOfMemory where the host has no room; those of the driver. A piece that does not
+/// visibly end in time means that the device is lost: then this object must stay for ever.
 class Readback {
  public:
   static constexpr Bytes kPiece = kMiB;
@@ -40,7 +40,7 @@ class Readback {
   explicit Readback(const ReadbackWorld& world) : world_(world) {}
   Readback(const Readback&) = delete;
   Readback& operator=(const Readback&) = delete;
-  /// Precondition: nobody reads.
+  /// Precondition: nobody is reading.
   ~Readback() = default;
 
   [[nodiscard]] Status read(CUdeviceptr from, Bytes length, const Look& look);
@@ -50,7 +50,7 @@ class Readback {
     explicit Reader(Stream own) : stream(std::move(own)) {}
     Stream stream;
     std::optional<DramSlab> room;
-    Bytes size;  ///< of the room
+    Bytes size;  ///< size of the room
   };
 
   [[nodiscard]] Result<std::unique_ptr<Reader>> take();

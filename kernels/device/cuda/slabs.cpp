@@ -11,9 +11,9 @@
 namespace kvd::kernels::cuda {
 namespace {
 
-// On the node nearest to the device unless told otherwise. That node is a preference only, which a
-// container without CAP_SYS_NICE may forbid; on Grace it is a must, since there the memory of the
-// device is a node, too, on which a pool must not land.
+// Memory on the node nearest to the device, unless told otherwise. That node is only a preference,
+// which a container without CAP_SYS_NICE may forbid. On Grace it is mandatory: there the memory of
+// the device is a node, too, and a pool must not land on it.
 Result<HostMemory> host_memory(HostMemoryRequest request, const Capabilities& capabilities) {
   const bool chosen = request.numa_node.has_value();
   if (!chosen) request.numa_node = capabilities.host_numa_node;
@@ -47,7 +47,7 @@ Result<HbmSlab> HbmSlab::import(const PrimaryContext& context, int fd, Bytes siz
   KVD_ASSIGN_OR_RETURN(PhysicalMemory memory,
                        PhysicalMemory::import_fd(context.driver(), fd, size));
   Result<HbmSlab> slab = map(context, std::move(memory), granularity, Access::kRead);
-  // Driver 580 says Unsupported of more memory than the descriptor has.
+  // Driver 580 returns Unsupported when more memory is asked for than the descriptor has.
   if (slab.ok() || slab.error().code != ErrorCode::kUnsupported) return slab;
   return make_error(ErrorCode::kInvalidArgument,
                     "the descriptor's memory is not as large (" + slab.error().message + ")");
@@ -82,7 +82,7 @@ Result<NumaSlab> NumaSlab::create(const PrimaryContext& context, Bytes size, Byt
   KVD_ASSIGN_OR_RETURN(PhysicalMemory memory, PhysicalMemory::create(driver, place, size));
   KVD_ASSIGN_OR_RETURN(AddressRange range, AddressRange::reserve(driver, size + granularity));
   KVD_ASSIGN_OR_RETURN(Mapping mapping, Mapping::map(range.address(), memory));
-  // The CPUs are asked for besides: without, their first touch is a fault.
+  // Access is granted to the CPUs as well: without it their first touch is a fault.
   for (const Place& who : {Place(context.device()), place}) {
     KVD_TRY(grant_access(driver, mapping.address(), size, who, Access::kReadWrite));
   }
@@ -124,7 +124,7 @@ Result<DramSlab> DramSlab::create(const Driver& driver, HostMemoryRequest reques
   return of(driver, std::move(memory), capabilities);
 }
 
-// Its pages are where they were.
+// Reopens the memory with its pages where they were.
 Result<DramSlab> DramSlab::reopen(const Driver& driver, const HostMemoryRequest& request,
                                   UniqueFd file, bool zeroed, const Capabilities& capabilities) {
   KVD_ASSIGN_OR_RETURN(HostMemory memory, HostMemory::reopen(request, std::move(file), zeroed));

@@ -15,26 +15,26 @@
 namespace kvd::kernels::cuda {
 
 /// One VMM handle, mapped whole for its device, with a gap of addresses behind it so that no two
-/// slabs are adjacent. Holds whatever was there before.
+/// slabs are adjacent. It holds whatever was there before.
 /// Owner:  move-only. Precondition of destruction: no copy touches it any more.
 /// Errors: OutOfMemory, which may pass.
 class HbmSlab {
  public:
   [[nodiscard]] static Result<HbmSlab> create(const PrimaryContext& context, Bytes size,
                                               Bytes granularity, bool gpu_direct_rdma);
-  /// Memory of an earlier process, by its descriptor, to be read alone. Whoever else has it may go
-  /// on writing there.
-  /// Errors: InvalidArgument for what is no such memory of this size.
+  /// Maps memory of an earlier process by its descriptor, only to be read. Others that have it may
+  /// go on writing there. Errors: InvalidArgument for a descriptor that is no such memory of this
+  /// size.
   [[nodiscard]] static Result<HbmSlab> import(const PrimaryContext& context, int fd, Bytes size,
                                               Bytes granularity);
 
   [[nodiscard]] CUdeviceptr address() const { return mapping_.address(); }
   [[nodiscard]] Bytes size() const { return memory_.size(); }
-  /// Lets share() be called. The driver takes .6 to .8 ms (H200: deploy/gpu-reports, E2), which who
-  /// makes slabs has and who hands them out has not.
+  /// Makes share() possible. The driver takes 0.6 to 0.8 ms for it (H200: deploy/gpu-reports, E2):
+  /// there is time for that where slabs are made, but not where they are handed out.
   [[nodiscard]] Status export_once();
-  /// A new close-on-exec descriptor. Precondition: export_once() succeeded.
-  /// Errors: Unavailable when there is no descriptor left.
+  /// A new close-on-exec descriptor. Precondition: export_once() succeeded. Errors: Unavailable
+  /// when there is no descriptor left.
   [[nodiscard]] Result<UniqueFd> share() const;
 
  private:
@@ -49,9 +49,9 @@ class HbmSlab {
   UniqueFd exported_;
 };
 
-/// One allocation of the driver's on a NUMA node of the host, mapped whole for the device and the
-/// CPUs. Pinned by its nature, with nothing to register; where it is used its copies need no more.
-/// Holds zeros.
+/// One allocation by the driver on a NUMA node of the host, mapped whole for the device and the
+/// CPUs. It is pinned by its nature, so there is nothing to register; where it is used its copies
+/// need no more. It holds zeros.
 /// Owner:  as HbmSlab.
 /// Errors: OutOfMemory; PermissionDenied where a container forbids memory policies.
 class NumaSlab {
@@ -72,8 +72,8 @@ class NumaSlab {
 };
 
 /// The node on which NumaSlabs can be made here: `wanted`, or else the one nearest to the device.
-/// Makes one granule of it for a trial, since a container's rules show in that alone.
-/// Errors: Unsupported with the reason and the remedy.
+/// It makes one granule there as a trial, since a container's rules show only in that. Errors:
+/// Unsupported with the reason and the remedy.
 [[nodiscard]] Result<unsigned> probe_host_numa(const Driver& driver,
                                                const Capabilities& capabilities,
                                                std::optional<unsigned> wanted);

@@ -12,9 +12,9 @@ namespace kvd::kernels::cuda {
 /// How several copies are handed to the driver: in one call, or in one call each.
 enum class CopyForm : std::uint8_t { kBatch, kSingle };
 
-/// A queue of the device, independent of the legacy default stream. Of the current context, which
-/// must be current again at destruction.
-/// Precondition of destruction: its work is done.
+/// A queue of the device, independent of the legacy default stream. It belongs to the context that
+/// is current when it is made, which must be current again at destruction. Precondition of
+/// destruction: its work is done.
 class Stream {
  public:
   [[nodiscard]] static Result<Stream> create(const Driver& driver);
@@ -24,16 +24,15 @@ class Stream {
 
   [[nodiscard]] CUstream get() const { return stream_; }
   /// Queues the copies, which have no order among themselves. A batch names registered memory by
-  /// addresses that the device knows, a single copy by any. A driver without batches gets single
-  /// ones. Beside a batch, copies that are rows go as one: a copy engine takes small rows at the
-  /// full rate of the link (H200: deploy/gpu-reports, E5).
-  /// Sources are read in stream order: letting the engine read them early has corrupted stores
-  /// elsewhere, and helps only for host data that nothing queued before can write.
-  /// After an error any number of them may be queued.
+  /// addresses that the device knows; a single copy may use any. A driver without batches gets
+  /// single copies. Beside a batch, copies that form rows go as one: a copy engine moves small rows
+  /// at the full rate of the link (H200: deploy/gpu-reports, E5). Sources are read in stream order:
+  /// reading them early has corrupted stores elsewhere, and helps only for host data that nothing
+  /// queued before can write. After an error any number of them may be queued.
   [[nodiscard]] CUresult copy(CopyList& list, CopyForm form = CopyForm::kBatch) const;
-  /// Whether the driver has batches at all.
+  /// Whether the driver has batches.
   [[nodiscard]] static bool can_batch(const Driver& driver);
-  /// Waits until all is done. CUDA_ERROR_NOT_READY when that takes longer than `limit`.
+  /// Waits until all work is done. CUDA_ERROR_NOT_READY when that takes longer than `limit`.
   [[nodiscard]] CUresult drain(Nanoseconds limit) const;
 
  private:
@@ -45,7 +44,7 @@ class Stream {
   CUstream stream_;
 };
 
-/// A mark in a stream; without timing, which would cost each record.
+/// A mark in a stream. It has no timing, which would cost something at each record.
 class Event {
  public:
   [[nodiscard]] static Result<Event> create(const Driver& driver);

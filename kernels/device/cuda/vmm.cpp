@@ -15,7 +15,7 @@ constexpr CUmemAllocationHandleType kFdHandle = CU_MEM_HANDLE_TYPE_POSIX_FILE_DE
 CUmemAllocationProp properties(const Place& place) {
   CUmemAllocationProp prop{};
   prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-  prop.requestedHandleTypes = kFdHandle;  // cannot be asked for later
+  prop.requestedHandleTypes = kFdHandle;  // it cannot be asked for later
   prop.location = place.location;
   prop.allocFlags.gpuDirectRDMACapable = place.gpu_direct_rdma ? 1 : 0;
   return prop;
@@ -52,11 +52,12 @@ Result<PhysicalMemory> PhysicalMemory::create(const Driver& driver, const Place&
 
 Result<PhysicalMemory> PhysicalMemory::import_fd(const Driver& driver, int fd, Bytes size) {
   CUmemGenericAllocationHandle handle = 0;
-  auto* value = reinterpret_cast<void*>(static_cast<std::intptr_t>(fd));  // not a pointer to it
+  auto* value = reinterpret_cast<void*>(static_cast<std::intptr_t>(fd));  // a number, not a pointer
   const CUresult result = driver.mem_import(&handle, value, kFdHandle);
   if (result == CUDA_SUCCESS) return PhysicalMemory(driver, handle, size);
   Error error = error_of(driver, result, "importing device memory from a descriptor");
-  // A descriptor of anything else is CUDA_ERROR_UNKNOWN (999) to driver 580, and harms nothing.
+  // Driver 580 answers CUDA_ERROR_UNKNOWN (999) to a descriptor of anything else; that does no
+  // harm.
   if (result == CUDA_ERROR_UNKNOWN) {
     return make_error(ErrorCode::kInvalidArgument,
                       "the descriptor is none of this GPU's memory (" + error.message + ")");

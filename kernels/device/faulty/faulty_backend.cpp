@@ -97,7 +97,7 @@ void FaultyBackend::do_poll(std::vector<Completion>& completed) {
   for (Completion& completion : finished) report(std::move(completion), completed);
 }
 
-// A failing batch still takes its place in its queue, empty, so that its end is seen in order.
+// A failing batch still takes its place in its queue, empty, so that its end comes in order.
 void FaultyBackend::mark(CopyBatch& batch) {
   const std::uint64_t number = ++copies_;
   if (script_.fail_copies.contains(number)) {
@@ -130,7 +130,7 @@ Ticket FaultyBackend::release_one() {
   return ticket;
 }
 
-// The index of the held batch to go next. Precondition: one is held.
+// The index of the held batch that goes next. Precondition: one is held.
 std::size_t FaultyBackend::choose() {
   std::vector<std::size_t> free_to_go;
   bool seen[kDirections] = {};

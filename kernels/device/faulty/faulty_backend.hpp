@@ -15,7 +15,7 @@
 
 namespace kvd::kernels {
 
-/// What shall go wrong. Calls are counted from 1 over the backend's life; the same script and the
+/// What should go wrong. Calls are counted from 1 over the backend's life; the same script and the
 /// same calls give the same faults.
 struct FaultScript {
   std::uint64_t seed = 1;
@@ -23,7 +23,7 @@ struct FaultScript {
   std::set<std::uint64_t> fail_copies;   ///< these batches move nothing and end in DeviceError
   std::set<std::uint64_t> lose_fences;   ///< these batches end well, their fence stays unwritten
   std::set<std::uint64_t> duplicate_completions;  ///< these batches are reported twice
-  /// Batches wait, their bytes unmoved, until step(), release_all() or chance lets them go.
+  /// Batches wait, with their bytes unmoved, until step(), release_all() or chance lets them go.
   bool hold_copies = false;
   /// Chance in [0, 1] that a poll() lets one held batch go.
   double release_chance = 0;
@@ -31,7 +31,7 @@ struct FaultScript {
   bool reorder_within_direction = false;
 };
 
-/// The faults that happened so far.
+/// The faults that have happened so far.
 struct FaultCounters {
   std::uint64_t failed_creates = 0;
   std::uint64_t failed_copies = 0;
@@ -42,7 +42,8 @@ struct FaultCounters {
 
 /// Any backend, misbehaving by a seeded script; without a script it changes nothing.
 /// Source:  kvd/DESIGN.md "Safety rules", which it puts to the test; the shape of leveldb's
-/// fault-injecting Env. Owner:   as DeviceBackend; step and release_all: control thread.
+/// fault-injecting Env.
+/// Owner:   as DeviceBackend; step and release_all: control thread.
 class FaultyBackend final : public DeviceBackend {
  public:
   [[nodiscard]] static Result<std::unique_ptr<FaultyBackend>> create(
@@ -63,10 +64,10 @@ class FaultyBackend final : public DeviceBackend {
   [[nodiscard]] Status health() const override { return inner_->health(); }
   [[nodiscard]] std::string kind() const override { return inner_->kind(); }
 
-  /// Lets one held batch go: of the oldest of each direction the one the seed says (any of all with
-  /// reorder_within_direction). Returns its ticket, none when nothing was held.
+  /// Lets one held batch go. The seed chooses among the oldest of each direction (with
+  /// reorder_within_direction, among all). Returns its ticket; none when no batch was held.
   Ticket step();
-  /// Lets all held batches go, in the order step() would.
+  /// Lets all held batches go, in the order in which step() would.
   void release_all();
   [[nodiscard]] FaultCounters faults() const;
 
@@ -92,7 +93,7 @@ class FaultyBackend final : public DeviceBackend {
   void do_poll(std::vector<Completion>& completed) override;
 
   [[nodiscard]] bool fails_create();
-  // All below: with mutex_ held.
+  // Call these with mutex_ held.
   void mark(CopyBatch& batch);
   void unmark(Ticket ticket);
   Ticket release_one();
@@ -110,8 +111,8 @@ class FaultyBackend final : public DeviceBackend {
   std::uint64_t creates_ = 0;
   std::uint64_t copies_ = 0;
   std::deque<CopyBatch> held_;
-  std::vector<Completion> refused_;         // held batches that inner_ would not take after all
-  std::unordered_set<Ticket> failing_;      // to be reported as failed
+  std::vector<Completion> refused_;     // held batches that inner_ refused when they were let go
+  std::unordered_set<Ticket> failing_;  // to be reported as failed
   std::unordered_set<Ticket> duplicating_;  // to be reported twice
   FaultCounters faults_;
 };

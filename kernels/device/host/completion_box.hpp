@@ -9,8 +9,8 @@
 
 namespace kvd::kernels {
 
-/// Where copy threads leave finished batches and the poller picks them up, with a descriptor that
-/// is readable exactly while something lies there.
+/// Copy threads leave finished batches here and the poller picks them up. A descriptor is readable
+/// exactly while the box holds something.
 /// Owner: thread-safe.
 class CompletionBox {
  public:
@@ -19,7 +19,7 @@ class CompletionBox {
   explicit CompletionBox(UniqueFd event) : event_(std::move(event)) {}
 
   void push(Completion completion);
-  /// Appends what lies in the box, oldest first, and empties it.
+  /// Appends what the box holds, oldest first, and empties it.
   void drain(std::vector<Completion>& completed);
   [[nodiscard]] int fd() const { return event_.get(); }
 

@@ -83,7 +83,7 @@ bool CopyQueue::move(const CopyExtent& extent, bool in_place) {
 }
 
 // Holds the piece back until it would have crossed the link, so that neither its fence nor the next
-// piece is early. A changed rate lets it pass, since its time was reckoned with the old one.
+// piece is early. A changed rate lets it pass, because its time was computed with the old one.
 bool CopyQueue::cross_link(Bytes length) {
   std::unique_lock lock(mutex_);
   TimePoint now = clock_.now();

@@ -14,10 +14,11 @@
 
 namespace kvd::kernels {
 
-/// One direction's copy engine: a thread that moves batches in the order they came, in pieces small
-/// enough that a stop or a new link rate is noticed within a piece.
-/// Owner: submit and set_link_bandwidth are thread-safe. Destruction waits for the piece in hand
-///        and drops the rest: those fences stay unwritten and those batches never complete.
+/// One direction's copy engine: a thread that moves batches in the order in which they came, in
+/// pieces so small that it notices a stop or a new link rate within a piece.
+/// Owner: submit and set_link_bandwidth are thread-safe.
+/// Destruction waits for the current piece and drops the rest: those fences stay unwritten and
+/// those batches never complete.
 class CopyQueue {
  public:
   static constexpr Bytes kPiece = kMiB;
@@ -28,7 +29,7 @@ class CopyQueue {
   CopyQueue& operator=(const CopyQueue&) = delete;
 
   void submit(CopyBatch batch);
-  /// Zero lifts the throttle. The piece now waiting passes at once.
+  /// Zero lifts the throttle. The piece that waits passes at once.
   void set_link_bandwidth(BytesPerSecond rate);
 
  private:
@@ -45,7 +46,7 @@ class CopyQueue {
   LinkThrottle throttle_;
   std::uint64_t rate_changes_ = 0;
   bool stopping_ = false;
-  std::thread thread_;  // last: starts when all else stands
+  std::thread thread_;  // last: it starts when all else exists
 };
 
 }  // namespace kvd::kernels

@@ -27,18 +27,18 @@ struct HostTier {
 struct HostConfig {
   std::array<HostTier, kTiers> tiers;  ///< indexed by Tier
   PagePreference pages = PagePreference::kHugetlb;
-  unsigned populate_threads = 0;  ///< zero: one a CPU, eight at most
-  BytesPerSecond link_bandwidth;  ///< each direction; zero: no throttle
+  unsigned populate_threads = 0;  ///< zero: one for each CPU, eight at most
+  BytesPerSecond link_bandwidth;  ///< for each direction; zero: no throttle
   MayTake may_take = machine_has;
 };
 
 /// The backend of machines without a GPU, and of every test: both tiers are sealed memfds, and one
-/// thread a direction stands for the copy engines. Real memory, real processes, real copies; only
-/// the speed is that of the machine.
+/// thread for each direction stands for the copy engines. Memory, processes and copies are real;
+/// only the speed is that of the machine.
 /// Source:  kvd/DESIGN.md "Safety rules"; copy speeds measured, see host_copy.hpp.
 /// Owner:   as DeviceBackend.
 /// Errors:  create(): InvalidArgument for a bad rate, Unavailable without descriptors.
-///          create_slab(): besides those of HostMemory, Unsupported for a disabled tier.
+/// create_slab(): besides those of HostMemory, Unsupported for a disabled tier.
 class HostBackend final : public DeviceBackend {
  public:
   /// `clock` times the link and must outlive the backend.
@@ -48,7 +48,7 @@ class HostBackend final : public DeviceBackend {
   /// 2 MiB in both tiers, so that every slab may have huge pages.
   [[nodiscard]] Bytes granularity(Tier tier) const override;
   [[nodiscard]] int completion_fd() const override { return finished_.fd(); }
-  /// Rates that are no positive finite number lift the throttle.
+  /// A rate that is not a positive finite number lifts the throttle.
   void set_link_bandwidth(BytesPerSecond rate) override;
   [[nodiscard]] bool reopens_slabs() const override { return true; }
   [[nodiscard]] std::string kind() const override { return "host"; }

@@ -19,7 +19,7 @@
 #include "kernels/device/host/page_facts.hpp"
 
 #ifndef MFD_NOEXEC_SEAL
-#define MFD_NOEXEC_SEAL 0x0008U  // Linux 6.3; older headers lack it
+#define MFD_NOEXEC_SEAL 0x0008U  // since Linux 6.3; older headers lack it
 #endif
 
 namespace kvd::kernels {
@@ -42,7 +42,7 @@ UniqueFd open_memfd(const std::string& name, PageKind pages) {
   return UniqueFd(::memfd_create(name.c_str(), flags));  // a kernel before 6.3
 }
 
-// The kinds worth trying for this request on this machine now, best first.
+// The kinds that are worth trying now for this request on this machine, best first.
 std::vector<PageKind> candidates(const HostMemoryRequest& request) {
   std::vector<PageKind> kinds;
   if (request.pages == PagePreference::kHugetlb && free_hugetlb() >= request.size) {
@@ -58,8 +58,8 @@ Status bind_to_node(std::uintptr_t address, Bytes size, unsigned node) {
   const std::string nodes = "/sys/devices/system/node/";
   std::string online;
   std::getline(std::ifstream(nodes + "online") >> std::ws, online);
-  if (online == std::to_string(node)) return {};  // the only node: nothing to choose
-  // Where /sys is hidden, as in some containers, the kernel alone knows.
+  if (online == std::to_string(node)) return {};  // the only node, so there is nothing to choose
+  // Where /sys is hidden, as in some containers, only the kernel knows.
   const bool known = !online.empty();
   if (known && ::access((nodes + "node" + std::to_string(node)).c_str(), F_OK) != 0) {
     return make_error(ErrorCode::kInvalidArgument, "no NUMA node " + std::to_string(node) +
@@ -144,8 +144,8 @@ Result<HostMemory> HostMemory::create(const HostMemoryRequest& request, PageKind
     KVD_TRY(bind_to_node(memory.address_, memory.size_, *request.numa_node));
   }
   KVD_TRY(memory.populate(request, pages));
-  // What was asked for is not what one gets: the kernel may lack a free huge page, and says so only
-  // in smaps. That file is slow to read, and small pages need no proof.
+  // The result may differ from what was asked for: the kernel may lack a free huge page, and says
+  // so only in smaps. That file is slow to read, and small pages need no proof.
   if (pages != PageKind::kSmall) memory.pages_ = mapped_page_kind(memory.address_, memory.size_);
   return memory;
 }
@@ -196,8 +196,9 @@ Status HostMemory::make_file(const HostMemoryRequest& request, PageKind pages) {
     }
     return no_memory(request.size, std::strerror(errno));
   }
-  // Without these a peer could shrink the file and kill us by SIGBUS. A hole it can still punch:
-  // its pages come back as zeros, but of hugetlb ones only while the kernel has some left.
+  // Without these seals a peer could shrink the file and kill kvd by SIGBUS. It can still punch a
+  // hole. The pages of a hole come back as zeros, but hugetlb pages only while the kernel has some
+  // left.
   if (::fcntl(fd_.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
     return os_error(ErrorCode::kUnsupported, "cannot seal a memfd");
   }
@@ -221,7 +222,7 @@ Status HostMemory::map(PageKind pages) {
       ::madvise(start, size_.size(), MADV_DONTDUMP) != 0) {
     return os_error(ErrorCode::kUnsupported, "cannot keep a slab out of forks and core dumps");
   }
-  // Refusal is no error: smaps tells afterwards what came of it.
+  // A refusal is no error: smaps tells afterwards what the result is.
   if (pages == PageKind::kTransparentHuge) ::madvise(start, size_.size(), MADV_HUGEPAGE);
   return {};
 }
@@ -233,7 +234,7 @@ Result<UniqueFd> HostMemory::share() const {
                                                  std::strerror(errno) + "; raise LimitNOFILE");
 }
 
-// In parts: others take memory meanwhile. Those of hugetlb are set aside for nobody else.
+// Goes in parts, because others take memory meanwhile. Hugetlb pages are set aside for nobody else.
 Status HostMemory::populate(const HostMemoryRequest& request, PageKind pages) const {
   constexpr Bytes kPart = kMiB * 64;
   for (Bytes done; done < size_; done += kPart) {
@@ -245,7 +246,7 @@ Status HostMemory::populate(const HostMemoryRequest& request, PageKind pages) co
 }
 
 void HostMemory::empty() const {
-  // Where the kernel refuses, they go with the last mapping.
+  // Where the kernel refuses, the pages go with the last mapping.
   (void)::fallocate(fd_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, size_.value);
 }
 

@@ -13,16 +13,16 @@
 
 namespace kvd::kernels {
 
-/// Which pages to try, best first; each falls back to the next where the machine has none.
+/// Which pages to try, best first; each kind falls back to the next where the machine has none.
 enum class PagePreference : std::uint8_t { kHugetlb, kTransparentHuge, kSmall };
 
-/// Whether this many more bytes may be touched. To touch more than there is would not fail but wake
-/// the kernel's OOM killer. Errors: OutOfMemory with what there is.
+/// Whether this many more bytes may be touched. Touching more than there is would not fail, but
+/// would wake the kernel's OOM killer. Errors: OutOfMemory with what there is.
 using MayTake = std::function<Status(Bytes)>;
-/// By what the machine has available.
+/// Decides by what the machine has available.
 [[nodiscard]] Status machine_has(Bytes wanted);
 
-/// What a piece of host memory shall be.
+/// Describes a piece of host memory.
 struct HostMemoryRequest {
   std::string name;  ///< shown in /proc/PID/maps as memfd:NAME
   Bytes size;
@@ -32,25 +32,26 @@ struct HostMemoryRequest {
   MayTake may_take = machine_has;  ///< asked before each part that is populated
 };
 
-/// The number of threads to populate with: as configured, or for zero one a CPU and eight at most.
+/// The number of threads that populate memory: as configured, or for zero one for each CPU, eight
+/// at most.
 [[nodiscard]] unsigned populate_threads(unsigned configured);
 
-/// One memfd, sealed against any change of size, with every page present and mapped here: shared
-/// with peers by its descriptor, absent from forked children and core dumps (safety rule 9).
+/// One memfd, sealed against any change of size, with every page present and mapped here. It is
+/// shared with peers by its descriptor, and absent from forked children and core dumps (safety rule
+/// 9).
 /// Source:  kvd/DESIGN.md "Safety rules".
 /// Owner:   move-only; unmaps and closes on destruction. Peers that still map it keep it alive.
 /// Errors:  OutOfMemory with the bytes and the remedy; InvalidArgument for an unknown NUMA node;
-///          PermissionDenied where binding to one is forbidden; Unavailable when there is no
-///          descriptor left. Leaves nothing behind on failure.
+/// PermissionDenied where binding to one is forbidden; Unavailable when there is no descriptor
+/// left. Leaves nothing behind on failure.
 class HostMemory {
  public:
   [[nodiscard]] static Result<HostMemory> create(const HostMemoryRequest& request);
-  /// Memory that an earlier process made by create(), with its bytes; `zeroed`: without them.
-  /// Errors: as create(); InvalidArgument where it is not that, or of another size.
+  /// Reopens memory that an earlier process made by create(), with its bytes; `zeroed`: without
+  /// them. Errors: as create(); InvalidArgument where it is no such memory, or of another size.
   [[nodiscard]] static Result<HostMemory> reopen(const HostMemoryRequest& request, UniqueFd memory,
                                                  bool zeroed);
-  /// Whether an earlier process made it by create(), of this size.
-  /// Errors: InvalidArgument.
+  /// Whether an earlier process made it by create(), with this size. Errors: InvalidArgument.
   [[nodiscard]] static Status check(const UniqueFd& memory, Bytes size);
   HostMemory(HostMemory&& other) noexcept { swap(other); }
   HostMemory& operator=(HostMemory&& other) noexcept { return swap(other), *this; }
@@ -62,8 +63,8 @@ class HostMemory {
   /// A new close-on-exec descriptor of the same memory.
   /// Errors: Unavailable when there is none left.
   [[nodiscard]] Result<UniqueFd> share() const;
-  /// Gives its pages back to the machine. Whoever still maps them reads zeros, and pays for what it
-  /// writes itself.
+  /// Gives its pages back to the machine. Processes that still map them read zeros, and pay for
+  /// what they write themselves.
   void empty() const;
 
  private:
@@ -82,8 +83,9 @@ class HostMemory {
   PageKind pages_ = PageKind::kSmall;
 };
 
-/// Makes every page of a writable shared mapping present, by up to `threads` threads at once.
-/// Errors: OutOfMemory when the kernel has no page left, instead of the SIGBUS a touch would raise.
+/// Makes every page of a writable shared mapping present, with up to `threads` threads at once.
+/// Errors: OutOfMemory when the kernel has no page left, instead of the SIGBUS that a touch would
+/// raise.
 [[nodiscard]] Status populate(std::uintptr_t address, Bytes size, unsigned threads);
 
 }  // namespace kvd::kernels

@@ -6,9 +6,9 @@
 
 namespace kvd::kernels {
 
-/// Paces one direction of the simulated link: a token bucket told the time, so that it neither
-/// sleeps nor reads a clock. The bucket is as deep as kBurst of the rate, which makes up for waits
-/// that end late; an unset rate lets everything pass.
+/// Paces one direction of the simulated link. It is a token bucket that is told the time, so that
+/// it neither sleeps nor reads a clock. The bucket is as deep as kBurst of the rate, which makes up
+/// for waits that end late; an unset rate lets everything pass.
 /// Owner: one thread, or guarded by the caller.
 class LinkThrottle {
  public:
@@ -20,10 +20,10 @@ class LinkThrottle {
     free_at_ = TimePoint{0};
   }
 
-  /// When `length` bytes that enter the link at `now` have left it.
+  /// The time at which `length` bytes that enter the link at `now` have left it.
   [[nodiscard]] TimePoint crossed_at(TimePoint now, Bytes length) {
     if (rate_.value <= 0) return now;
-    // Capped at some thirty years, which 64 bits of nanoseconds still hold.
+    // Capped at about thirty years, which 64 bits of nanoseconds can hold.
     const double seconds = std::min(static_cast<double>(length.value) / rate_.value, 1e9);
     free_at_ =
         std::max(free_at_, now - kBurst) + Nanoseconds(static_cast<std::int64_t>(seconds * 1e9));

@@ -6,9 +6,10 @@
 namespace kvd::kernels::cuda {
 namespace {
 
-// A PCIe 4 link, the slowest that is common: a burst that is too long in time is what hurts.
+// The rate of a PCIe 4 link, the slowest that is common. The first bursts should not take too long,
+// since long ones hurt.
 constexpr double kFirstBytesPerSecond = 25e9;
-// One measurement adds up bursts until they have taken this long.
+// One measurement covers bursts until they have taken this long together.
 constexpr Nanoseconds kMeasured = std::chrono::microseconds(500);
 
 }  // namespace
@@ -24,13 +25,14 @@ Nanoseconds BurstSize::time_of(Bytes bytes) const {
   return Nanoseconds(static_cast<std::int64_t>(share * static_cast<double>(rule_.time.count())));
 }
 
-// A short burst says more of how long it takes to begin one than of the link.
+// The time of a short burst tells more about how long starting one takes than about the link.
 void BurstSize::on_burst(Bytes bytes, Nanoseconds elapsed) {
   if (rule_.time == Nanoseconds(0) || bytes * 2 < size_) return;
   measured_bytes_ += bytes;
   measured_time_ += elapsed;
   if (measured_time_ < kMeasured) return;
-  // Half way: one odd measurement, as when another process has the link, does not decide alone.
+  // Moves half way only: a single odd measurement, as when another process has the link, does not
+  // decide alone.
   size_ = Bytes((size_.value + at_rate().value) / 2);
   measured_bytes_ = Bytes(0);
   measured_time_ = Nanoseconds(0);

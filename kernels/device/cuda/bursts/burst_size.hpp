@@ -6,24 +6,24 @@
 
 namespace kvd::kernels::cuda {
 
-/// How a burst comes after the one before it.
+/// How a burst follows the one before it.
 enum class BurstOrder : std::uint8_t {
-  kGated,   ///< queued behind it; the device lets it begin once that has ended
-  kSeen,    ///< queued once the CPU has seen its end
-  kInARow,  ///< queued behind it, with nothing between
+  kGated,   ///< queued behind it; the device lets it begin once the other has ended
+  kSeen,    ///< queued once the CPU has seen the end of the other
+  kInARow,  ///< queued behind it, with nothing in between
 };
 
 /// What bounds a burst. An engine's own copies wait until it has ended, so what counts is its time,
 /// whatever the link.
 struct BurstRule {
-  Nanoseconds time{0};  ///< of one; zero: always `most`
+  Nanoseconds time{0};  ///< of one burst; zero: always `most`
   Bytes least;
   Bytes most;
   BurstOrder order = BurstOrder::kGated;
 };
 
-/// How large the bursts of one queue are to be, by the rate of those before. What it takes to queue
-/// one and to see its end counts as the link's time: a burst ends early by as much.
+/// How large the bursts of one queue should be, by the rate of those before. The time that it takes
+/// to queue one and to see its end counts as the link's time, so a burst ends that much earlier.
 /// Source: kvd design
 /// Owner:  the queue's thread
 class BurstSize {
@@ -31,9 +31,9 @@ class BurstSize {
   explicit BurstSize(const BurstRule& rule) : rule_(rule), size_(first(rule)) {}
 
   [[nodiscard]] Bytes bytes() const { return size_; }
-  /// What so many bytes take at the rate of before; zero where nobody measures it.
+  /// What `bytes` bytes take at the measured rate; zero where nothing is measured.
   [[nodiscard]] Nanoseconds time_of(Bytes bytes) const;
-  /// A burst has ended, so long after its first copy was queued.
+  /// A burst has ended, `elapsed` after its first copy was queued.
   void on_burst(Bytes bytes, Nanoseconds elapsed);
 
  private:
@@ -42,7 +42,7 @@ class BurstSize {
 
   BurstRule rule_;
   Bytes size_;
-  Bytes measured_bytes_;  // of bursts since the size was last set
+  Bytes measured_bytes_;  // bytes of bursts since the size was last set
   Nanoseconds measured_time_{0};
 };
 

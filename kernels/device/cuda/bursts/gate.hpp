@@ -8,9 +8,9 @@
 
 namespace kvd::kernels::cuda {
 
-/// A word of host memory on which streams wait and which others write. It holds zero at first.
+/// A word of host memory on which some streams wait and which others write. It is zero at first.
 /// Owner:  move-only; a context is current at both ends. Precondition of destruction: no stream
-///         waits on it or writes it any more.
+/// waits on it or writes it any more.
 /// Errors: those of HostMemory and of the driver.
 class Gate {
  public:
@@ -22,11 +22,11 @@ class Gate {
     return Gate(std::move(memory), std::move(registration));
   }
 
-  /// As stream memory operations name it.
+  /// The address that stream memory operations use.
   [[nodiscard]] CUdeviceptr word() const { return registration_.device_address(); }
 
  private:
-  static constexpr Bytes kPage = kKiB * 64;  // a whole one on every kernel
+  static constexpr Bytes kPage = kKiB * 64;  // a whole page on every kernel
 
   Gate(HostMemory memory, HostRegistration registration)
       : memory_(std::move(memory)), registration_(std::move(registration)) {}
