@@ -45,14 +45,14 @@ Result<wire::Welcome> welcome_of(const transport::AttachFrame& frame) {
 
 Bytes bytes_of(std::uint64_t count) { return Bytes(static_cast<std::int64_t>(count)); }
 
-/// Another descriptor of the daemon's bell, the last that came.
+/// Another descriptor of the daemon's bell: the last one that came.
 Result<UniqueFd> bell_of(const transport::AttachFrame& frame) {
   UniqueFd bell(::fcntl(frame.fds.back().get(), F_DUPFD_CLOEXEC, 0));
   if (bell.valid()) return bell;
   return make_error(ErrorCode::kUnavailable, "no file descriptor left: raise RLIMIT_NOFILE");
 }
 
-/// Over the address in the welcome, or the ring that came with it.
+/// Commands go over the address in the welcome, or over the ring that came with it.
 Result<std::unique_ptr<transport::CommandClient>> commands_of(wire::TransportKind transport,
                                                               transport::AttachFrame& frame,
                                                               const wire::Welcome& welcome) {
@@ -107,7 +107,7 @@ Result<Admission> admission_of(const Introduction& introduction,
                                                              bytes_of(welcome.client_page_bytes)));
   auto gpu = gpu_of(introduction, welcome);
   if (!gpu.ok()) {
-    wire::Goodbye goodbye;  // admitted already: leave in order, nothing is mapped
+    wire::Goodbye goodbye;  // already admitted, so leave in order; nothing is mapped
     (void)connection.send(wire::seal(goodbye), {}, left);
     return gpu.error();
   }
@@ -132,7 +132,7 @@ Result<Admission> admission_of(const Introduction& introduction,
   return admission;
 }
 
-/// Errors: PeerGone where the daemon hung up; else as attach().
+/// Errors: PeerGone where the daemon hung up; otherwise as attach().
 Result<Admission> attach_once(const Introduction& introduction, TimePoint deadline,
                               const Clock& clock) {
   KVD_ASSIGN_OR_RETURN(auto connection,
@@ -142,7 +142,7 @@ Result<Admission> attach_once(const Introduction& introduction, TimePoint deadli
   if (introduction.group) {
     wire::JoinGroup join = *introduction.group;
     const Status sent = connection.send(wire::seal(join), {}, deadline - clock.now());
-    // A daemon that has hung up after the hello says why in what it sent before.
+    // A daemon that hung up after the hello gives the reason in what it sent before.
     if (!sent.ok() && sent.code() != ErrorCode::kPeerGone) return sent.error();
   }
   KVD_ASSIGN_OR_RETURN(auto frame, connection.receive(deadline - clock.now()));
@@ -156,14 +156,15 @@ std::string resolve_endpoint(const std::string& chosen) {
   if (const char* set = std::getenv("KVD_ENDPOINT"); set != nullptr && *set != '\0') return set;
   const char* runtime = std::getenv("XDG_RUNTIME_DIR");
   if (::geteuid() == 0 || runtime == nullptr || *runtime != '/') return kSystemEndpoint;
-  // A user's own daemon goes first; without one it is the machine's that is meant.
+  // A user's own daemon goes first; without one the machine's daemon is meant.
   std::string own = std::string(runtime) + "/kvd/attach.sock";
   struct stat info {};
   return ::stat(own.c_str(), &info) == 0 ? own : kSystemEndpoint;
 }
 
 Result<Admission> attach(const Introduction& introduction, TimePoint deadline, const Clock& clock) {
-  // Shorter than the restart of a daemon, and apart for engines that were refused together.
+  // The pause is shorter than a daemon's restart, and keeps engines apart that were refused
+  // together.
   std::uniform_int_distribution<int> milliseconds(5, 50);
   std::minstd_rand random(std::random_device{}());
   bool hung_up = false;

@@ -10,14 +10,14 @@
 
 namespace kvd::client {
 
-/// Lets one call at a time through, for no longer than its deadline allows to wait. Not a
+/// Lets one call at a time through. A call waits for no longer than its deadline allows. This is no
 /// std::timed_mutex: that locks by pthread_mutex_clocklock, which ThreadSanitizer does not know, so
 /// it would report every access behind it.
 /// Owner:   thread-safe
 /// Errors:  DeadlineExceeded
 class CallGate {
  public:
-  /// The right to be inside, given back when destroyed.
+  /// The right to be inside; it is given back when destroyed.
   using Turn = std::unique_ptr<CallGate, void (*)(CallGate*)>;
 
   Result<Turn> enter(TimePoint deadline) {
@@ -29,7 +29,7 @@ class CallGate {
     return take();
   }
 
-  /// Waits as long as it takes.
+  /// Waits for as long as it takes.
   Turn enter() {
     std::unique_lock lock(mutex_);
     left_.wait(lock, [&] { return !taken_; });

@@ -15,9 +15,9 @@ Status Connector::connect(TimePoint deadline) {
   KVD_ASSIGN_OR_RETURN(auto session, Session::start(introduction_, deadline, clock_));
   const std::lock_guard lock(mutex_);
   introduction_.previous_boot.bytes = session->welcome().boot_id;
-  // Later sessions ask for the very class that was granted, whatever that daemon's defaults are.
+  // Later sessions ask for the class that was granted, whatever a later daemon's defaults are.
   if (introduction_.shape.layers != 0) introduction_.shape = session->welcome().shape;
-  // And for the same kind of memory, if it maps any: the engine has made itself at home with it.
+  // If it maps any memory, they also ask for the same kind, because the engine relies on it by now.
   if (introduction_.maps) {
     const auto kind = static_cast<wire::SlabKind>(session->welcome().slab_kind);
     introduction_.slab_kinds = wire::slab_kind_bit(kind);
@@ -82,7 +82,8 @@ void Connector::on_failed(const Error& error) {
 void Connector::notice_loss() {
   if (!recovery_.attached() || !session_->gone()) return;
   recovery_.on_lost();
-  // Nobody runs on it: what a GPU maps keeps the next daemon from making its own memory.
+  // Nothing runs on this memory, and what a GPU maps would keep the next daemon from making its
+  // own.
   if (!recovery_.loss_untold()) session_->slabs().unmap_lost(kLongestDrain);
 }
 

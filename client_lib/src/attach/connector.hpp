@@ -15,32 +15,32 @@ namespace kvd::client {
 
 using SessionPtr = std::shared_ptr<Session>;
 
-/// Keeps a process attached: hands out the session a call is to use, starts another one after the
-/// daemon went away, and tells the engine once when requests were lost with it.
+/// Keeps a process attached: it hands out the session that a call should use, starts another one
+/// after the daemon went away, and tells the engine once when requests were lost with a session.
 /// Owner:   connect() and session_for_…(): the thread whose turn it is in the client's gate; the
-///          rest thread-safe
+/// rest is thread-safe
 class Connector {
  public:
   Connector(Introduction introduction, Nanoseconds attach_timeout, const Clock& clock);
 
   Status connect(TimePoint deadline);
 
-  /// The session for a call that concerns memory only. `held` is what the caller's regions occupy.
+  /// The session for a call that concerns only memory. `held` is what the caller's regions occupy.
   Result<SessionPtr> session_for_memory(Bytes held, TimePoint deadline);
   /// The session for a call about requests; Unavailable once after requests were lost.
   Result<SessionPtr> session_for_requests(Bytes held, TimePoint deadline);
-  /// The same for a call that has no use for a session without its requests: never attaches.
+  /// The same for a call that needs a session only because of its requests: it never attaches.
   Result<SessionPtr> session_with_requests();
   [[nodiscard]] SessionPtr session() const;
 
   void on_submitted(RequestId request);
   void on_ended(RequestId request);
-  /// After a call about requests failed: takes note if that told the engine of a loss.
+  /// A call about requests failed: takes note if that told the engine of a loss.
   void on_failed(const Error& error);
 
  private:
   using Need = Recovery::Need;
-  /// Looks whether the session has ended meanwhile. Caller holds mutex_.
+  /// Notices that the session has ended meanwhile. The caller holds mutex_.
   void notice_loss();
   Error tell_loss();
   Result<SessionPtr> attach_again(Bytes held, TimePoint deadline);
@@ -52,7 +52,8 @@ class Connector {
   Recovery recovery_;
   SessionPtr session_;
   SessionPtr
-      retired_;  ///< lost with requests the engine does not know to be lost: it may still read
+      /// Lost with requests that the engine does not know to be lost: it may still read there.
+      retired_;
 };
 
 }  // namespace kvd::client

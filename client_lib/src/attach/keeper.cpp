@@ -20,7 +20,7 @@ namespace kvd::client {
 namespace {
 
 constexpr std::chrono::milliseconds kHeartbeat{100};
-/// The daemon reads its attach sockets all the time; one that does not for so long is stuck.
+/// The daemon reads its attach sockets all the time; if it does not for this long, it is stuck.
 constexpr Nanoseconds kAnswerTimeout = std::chrono::seconds(1);
 
 }  // namespace
@@ -62,7 +62,7 @@ void Keeper::declare_gone() {
 
 void Keeper::run(const std::function<void(int)>& locked) {
   const int error = pthread_mutex_lock(&page_.keeper);
-  // The first beat says that the mutex is held: from now on its owner's death means something.
+  // The first beat says that the mutex is held: from now on the death of its owner means something.
   if (error == 0) beat();
   locked(error);
   if (error != 0) return;
@@ -73,7 +73,7 @@ void Keeper::run(const std::function<void(int)>& locked) {
 void Keeper::serve() {
   pollfd watched[] = {{connection_.fd(), POLLIN | POLLRDHUP, 0}, {stop_.get(), POLLIN, 0}};
   for (;;) {
-    // Frames map and unmap: they wait until the engine's captures are over.
+    // Frames map and unmap memory, so they wait until the engine's captures are over.
     watched[0].events = MappingHold::of_process().held() ? POLLRDHUP : POLLIN | POLLRDHUP;
     if (::poll(watched, std::size(watched), static_cast<int>(kHeartbeat.count())) < 0) continue;
     if (watched[1].revents != 0) return;
@@ -93,7 +93,7 @@ bool Keeper::take_frames(bool hung_up) {
   for (;;) {
     const auto frame = connection_.receive();
     if (!frame.ok()) {
-      // A frame this side cannot read was dropped; the session goes on without it.
+      // A frame that this side cannot read was dropped; the session goes on without it.
       if (frame.error().code == ErrorCode::kInvalidArgument) continue;
       return frame.error().code == ErrorCode::kWouldBlock;
     }

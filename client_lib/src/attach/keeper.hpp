@@ -13,9 +13,9 @@
 
 namespace kvd::client {
 
-/// The thread that stands for the process while the session lives: it holds the robust mutex whose
-/// release the kernel guarantees, bumps the heartbeat, maps the slabs the daemon sends, and notices
-/// first when the daemon is gone.
+/// The thread that represents the process while the session lives. It holds the robust mutex whose
+/// release the kernel guarantees, bumps the heartbeat, maps the slabs that the daemon sends, and is
+/// the first to notice that the daemon is gone.
 /// Owner:   the session; page, connection and slabs must outlive it
 class Keeper {
  public:
@@ -28,8 +28,8 @@ class Keeper {
   Keeper(const Keeper&) = delete;
   Keeper& operator=(const Keeper&) = delete;
 
-  /// The session is over: poisons the page, ends all waits on it and keeps them ended, ends waits
-  /// for slabs.
+  /// The session is over: poisons the page, which ends all waits on it for good, and ends waits for
+  /// slabs.
   void declare_gone();
   [[nodiscard]] bool gone() const { return gone_.load(std::memory_order_acquire); }
 
@@ -39,8 +39,8 @@ class Keeper {
   void run(const std::function<void(int)>& locked);
   void serve();
   void beat();
-  /// Takes all frames that are there, later where mappings are held; false once the session cannot
-  /// go on: the daemon is gone, or what it lends cannot be mapped.
+  /// Takes all frames that have come, or later where mappings are held. False once the session
+  /// cannot go on: the daemon is gone, or what it lends cannot be mapped.
   bool take_frames(bool hung_up);
   Status handle(const transport::AttachFrame& frame);
 

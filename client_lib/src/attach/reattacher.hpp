@@ -7,8 +7,8 @@
 
 namespace kvd::client {
 
-/// Calls a function about once a second: an engine that only uses memory it has makes no call that
-/// would notice a fresh daemon, and its memory would be counted nowhere.
+/// Calls a function about once a second. An engine that only uses the memory it has makes no call
+/// that would notice a fresh daemon, and its memory would be counted nowhere.
 /// Owner:   the client; ends the thread when destroyed
 class Reattacher {
  public:

@@ -18,7 +18,7 @@ class Recovery {
     kReportLoss,  ///< answer Unavailable; the next call attaches again
   };
 
-  /// A rank of a group may run requests that another one submitted: it always hears of a loss.
+  /// A rank of a group may run requests that another rank submitted, so it always hears of a loss.
   explicit Recovery(bool in_group = false) : in_group_(in_group) {}
 
   void on_attached() { attached_ = true; }

@@ -17,11 +17,11 @@ namespace {
 
 constexpr Nanoseconds kGoodbyeTimeout = std::chrono::milliseconds(100);
 constexpr Nanoseconds kLongestWayBack = std::chrono::milliseconds(50);
-/// A layer_mark has room for iterations below this.
+/// A layer_mark has room for iterations below this number.
 constexpr std::uint64_t kMaxIteration = std::uint64_t{1} << 48;
 
-/// How long the daemon may take, so that its own answer, which names the remedy, is here before the
-/// caller's deadline.
+/// The time that the daemon gets of what is left: its own answer, which names the remedy, should
+/// arrive before the caller's deadline.
 Nanoseconds daemons_share(Nanoseconds left) {
   const Nanoseconds share = left - std::min(left / 10, kLongestWayBack);
   return std::min(share, Nanoseconds(wire::kMaxTimeoutNs));
@@ -46,13 +46,13 @@ Session::Session(Admission admission, const Clock& clock)
 }
 
 Session::~Session() {
-  // It went with another rank: the daemon waits to hear that this one maps nothing any more, and
-  // without that keeps the memory back until this process ends.
+  // The session went with another rank. The daemon waits to hear that this rank maps nothing any
+  // more; without that it keeps the memory back until this process ends.
   const bool ended_by_rank = admission_.in_group && keeper_ != nullptr && keeper_->gone();
   end_waits();
   if (ended_by_rank) leave();
   (void)slabs_.close_and_unmap(kLongestDrain);
-  // A stream that has work of hours before its wait keeps the page.
+  // A stream with hours of work before its wait keeps the page.
   if (stream_fences_ != nullptr && !stream_fences_->close()) admission_.page.leak();
 }
 
@@ -60,7 +60,7 @@ void Session::end_waits() {
   if (stream_fences_ != nullptr) poison(page());
 }
 
-// Without fences for streams the session is as good: kvd_wait and kvd_layer_done do the same.
+// Without fences for streams the session works as well: kvd_wait and kvd_layer_done do the same.
 void Session::prepare_streams() {
   if (admission_.gpu == nullptr) return;
   auto fences = admission_.gpu->fences_in(&page(), Bytes(shm::kClientPageBytes),
@@ -84,7 +84,7 @@ void Session::note_run(std::uint64_t iteration, const wire::RunEntry& entry) {
 
 Status Session::wait_on_stream(Ticket ticket, void* stream) {
   KVD_TRY(check_streams("kvd_wait"));
-  // The stream could not be told to give up: only what a reply has promised is waited for.
+  // The stream could not be told to give up, so it may only wait for what a reply has promised.
   if (ticket.value > last_ticket_) {
     return make_error(ErrorCode::kInvalidArgument,
                       "no step of this session has named ticket " + std::to_string(ticket.value));
@@ -122,14 +122,13 @@ Result<wire::Reply> Session::call(const wire::CommandBody& body, TimePoint deadl
   const auto answer =
       admission_.commands->call(frame_.bytes(), sequence_, left, admission_.connection.fd());
   if (!answer.ok() && answer.error().code == ErrorCode::kWouldBlock) {
-    --sequence_;  // the daemon has not seen it: the next command has its number
+    --sequence_;  // the daemon has not seen this one: the next command takes its number
     return make_error(ErrorCode::kDeadlineExceeded, answer.error().message);
   }
   return decoded(answer);
 }
 
-/// kvd drops a session that sends more than it may. Calls that were given up count until their
-/// answers come.
+/// kvd drops a session that sends more than it may. Abandoned calls count until their answers come.
 Status Session::wait_for_room(TimePoint deadline) {
   while (sequence_ - answered_ >= wire::kMostUnanswered) {
     const Nanoseconds left = std::max(Nanoseconds(0), deadline - clock_.now());
@@ -181,8 +180,9 @@ void Session::keep(std::span<const std::byte> reply) {
 
 Result<wire::Reply> Session::decoded(const Result<std::span<const std::byte>>& answer) {
   if (!answer.ok()) {
-    // A command given up while the daemon has it is answered into the void. Any other failure
-    // leaves unknown whether it came through, and with it the sequence the daemon expects.
+    // The daemon answers an abandoned command, but nobody takes that answer. After any other
+    // failure it is unknown whether the command came through, and so which sequence the daemon
+    // expects.
     if (answer.error().code != ErrorCode::kDeadlineExceeded) keeper_->declare_gone();
     return answer.error();
   }
@@ -235,7 +235,7 @@ PlanVersion Session::table_version() const {
   return version_;
 }
 
-// Caller holds table_mutex_.
+// The caller holds table_mutex_.
 Result<shm::TableRowView> Session::row_with(std::uint32_t row, std::uint32_t group,
                                             std::size_t blocks) const {
   if (!view_) return make_error(ErrorCode::kNotFound, "no block table yet: call step first");
@@ -278,7 +278,8 @@ Status Session::layer_done(std::uint64_t iteration, std::uint32_t group) {
   return check_poison(page());
 }
 
-// After the progress word has got the mark: the daemon announces its sleep, then looks at the word.
+// Called after the progress word has got the mark: the daemon announces its sleep, then looks at
+// the word.
 void Session::ring(std::uint64_t mark) const {
   std::uint64_t wanted = page().progress_wanted.load(std::memory_order_seq_cst);
   const bool asleep =
@@ -288,10 +289,10 @@ void Session::ring(std::uint64_t mark) const {
 
 bool Session::gone() {
   // A call that failed because of the poison must find the session gone, though the keeper is not
-  // done with it yet; and of a group that has ended the socket stays open, for the goodbye.
+  // done with it yet. The socket of a group that has ended stays open, for the goodbye.
   if (!check_poison(page()).ok()) keeper_->declare_gone();
   // With a ring the keeper's word is enough, and saves a system call for each command: the keeper
-  // notices the hang-up by itself, and a call that began before that ends with it.
+  // notices the hang-up by itself, and a call that began before it ends with it.
   if (admission_.transport == wire::TransportKind::kRing) return keeper_->gone();
   pollfd socket{admission_.connection.fd(), POLLRDHUP, 0};
   if (!keeper_->gone() && ::poll(&socket, 1, 0) > 0) keeper_->declare_gone();
@@ -301,7 +302,7 @@ bool Session::gone() {
 void Session::leave() {
   if (!slabs_.close_and_unmap(kLongestDrain)) return;
   wire::Goodbye goodbye;
-  // A daemon that does not take it learns the same from the closed socket.
+  // If the daemon does not take the goodbye, the closed socket tells it the same.
   (void)admission_.connection.send(wire::seal(goodbye), {}, kGoodbyeTimeout);
 }
 

@@ -8,8 +8,8 @@
 #include "client_lib/src/core/core.hpp"
 #include "client_lib/src/memory/mapping_hold.hpp"
 
-/// Regions that grow and shrink: addresses for the most there may ever be, and regions of the
-/// daemon behind some of them. A part comes as any region does, and is then mapped slab by slab
+/// Regions that grow and shrink: addresses for the most that there may ever be, and regions of the
+/// daemon behind some of them. A part arrives as any region does, and is then mapped slab by slab
 /// where the caller wants it.
 namespace kvd::client {
 namespace {
@@ -46,7 +46,7 @@ Status leave(RegionMapping& space, std::span<const std::uint32_t> positions) {
   return {};
 }
 
-/// One that is not there any more went by a call whose answer was late.
+/// A part that is no longer there was given back by a call whose answer came late.
 Status finish_part(Session& session, const RegionBook::Part& part, TimePoint deadline) {
   const Status status = finish_region(session, part.daemon_id, deadline);
   const bool went =
@@ -115,7 +115,7 @@ Result<std::uint64_t> Core::grow_region(std::uint64_t id, std::span<const std::u
         if (!region.ok()) return region.error();
         const auto stand_there = [&]() -> Status {
           KVD_ASSIGN_OR_RETURN(const auto part, session->slabs().take_region(*region, until));
-          part->in_use = false;  // nobody hears of these addresses
+          part->in_use = false;  // no caller learns of these addresses
           KVD_TRY(stand(*entry.mapping, *part, positions));
           wire::SpaceCommand place;
           place.body.space = of_daemon.value;
@@ -125,7 +125,8 @@ Result<std::uint64_t> Core::grow_region(std::uint64_t id, std::span<const std::u
           return {};
         };
         if (const Status status = stand_there(); !status.ok()) {
-          // What is still mapped stays the session's: the daemon must not hear the contrary.
+          // Memory that is still mapped still belongs to the session, and the daemon must not be
+          // told otherwise.
           if (leave(*entry.mapping, positions).ok()) {
             (void)return_region(*session, *region, clock_.now() + kReturnTimeout);
           }
@@ -161,7 +162,7 @@ Status Core::shrink_region(std::uint64_t id, std::uint64_t part, Nanoseconds tim
   }
   KVD_ASSIGN_OR_RETURN(auto change, MappingHold::of_process().need_change());
   if (!idle) KVD_TRY(entry->mapping->memory->quiesce(until - clock_.now()));
-  // Unmapped before where the daemon could not be told then.
+  // It was unmapped earlier if the daemon could not be told at that time.
   const bool stands = entry->mapping->mapped[found->second.positions.front()];
   if (stands) KVD_TRY(leave(*entry->mapping, found->second.positions));
   change.reset();
