@@ -44,7 +44,7 @@ std::optional<Action> action_of(std::string_view flag) {
   return {};
 }
 
-/// Sorts the arguments into action, file and values of keys.
+/// Sorts the arguments into the action, the file and values of keys.
 class ArgumentReader {
  public:
   ArgumentReader(int argc, const char* const* argv, FaultList& faults)
@@ -60,7 +60,7 @@ class ArgumentReader {
     const std::size_t equals = argument.find('=');
     const std::string flag = argument.substr(0, equals);
     if (const auto action = action_of(argument)) {
-      // Help wins over all, so that it can be added to any command line.
+      // Help wins over everything, so that it can be added to any command line.
       if (result_.action != Action::kHelp) result_.action = *action;
     } else if (flag == "--config") {
       result_.file = value(argument, equals);
@@ -76,7 +76,8 @@ class ArgumentReader {
     }
   }
 
-  /// What follows '=', else the next argument. Values may start with one dash (-0.5), not with two.
+  /// The text after '=', or else the next argument. Values may start with one dash (-0.5), not with
+  /// two.
   std::string value(const std::string& argument, std::size_t equals) {
     if (equals != std::string::npos) return argument.substr(equals + 1);
     if (at_ < arguments_.size() && !arguments_[at_].starts_with("--")) return arguments_[at_++];
@@ -119,7 +120,7 @@ Result<Invocation> parse_invocation(int argc, const char* const* argv,
   FaultList faults;
   const CommandLine line = ArgumentReader(argc, argv, faults).read();
   Invocation invocation{.action = line.action, .file = {}, .config = {}, .text = {}};
-  // These answer even where the configuration is broken.
+  // These actions answer even where the configuration is broken.
   if (line.action == Action::kHelp || line.action == Action::kVersion) {
     invocation.text = line.action == Action::kHelp ? help_text() : "kvd " KVD_VERSION "\n";
     return invocation;
@@ -135,10 +136,10 @@ Result<Invocation> parse_invocation(int argc, const char* const* argv,
 void resolve_paths(Config& config, const char* const* environment) {
   if (config.runtime_dir.empty()) {
     const std::string own = variable(environment, "XDG_RUNTIME_DIR");
-    const bool usable = own.starts_with('/');  // its specification has others ignored
+    const bool usable = own.starts_with('/');  // by its specification other values are ignored
     config.runtime_dir = ::geteuid() == 0 || !usable ? "/run/kvd" : own + "/kvd";
   }
-  // Engines and kvdctl are elsewhere than kvd, which may be where there is no folder any more.
+  // Engines and kvdctl run in other folders than kvd, whose own folder may no longer exist.
   const auto make_absolute = [](std::string& path) {
     std::error_code no_folder;
     const auto absolute = std::filesystem::absolute(path, no_folder);

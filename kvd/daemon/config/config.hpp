@@ -23,32 +23,33 @@ enum class BackendChoice : std::uint8_t { kAuto, kHost, kCuda };
 /// Engines that trust each other and share slabs. Source: kvd/DESIGN.md "Domains and quotas".
 struct DomainConfig {
   std::string name = "default";
-  std::vector<uid_t> uids;  ///< who belongs to it; together with gids empty: everyone
+  std::vector<uid_t> uids;  ///< users that belong to it; with uids and gids empty: everyone
   std::vector<gid_t> gids;
   Bytes hbm_guarantee;
   Bytes hbm_maximum{INT64_MAX};
   Bytes dram_guarantee;
   Bytes dram_maximum{INT64_MAX};
   std::string slo_class = "default";
-  /// Every user that it takes has a domain of its own, named uid-N, with these maxima; there are no
-  /// guarantees, as nobody knows how many users come.
+  /// Every user that it takes gets a domain of its own, named uid-N, with these maxima. There are
+  /// no guarantees, since nobody knows how many users come.
   bool per_user = false;
-  /// The same of every primary group that its engines run with, named gid-N: where one account runs
-  /// the engines of several users.
+  /// The same for every primary group that its engines run with, named gid-N: for an account that
+  /// runs the engines of several users.
   bool per_group = false;
 
   [[nodiscard]] bool makes_domains() const { return per_user || per_group; }
 };
 
-/// What has HBM and a link of its own. Source: kvd/DESIGN.md "Devices".
+/// A device with HBM and a link of its own. Source: kvd/DESIGN.md "Devices".
 struct DeviceConfig {
-  std::string gpu;  ///< ordinal or UUID; empty: cuda.device. Not looked at on the host backend
+  std::string gpu;  ///< ordinal or UUID; empty: cuda.device. The host backend ignores it
 };
 
-/// What serves REST and metrics.
+/// The process that serves REST and metrics.
 struct AdminProcess {
-  std::string program;          ///< empty: kvd-admin beside kvd
-  std::string user = "nobody";  ///< whom it becomes where kvd may; empty: kvd's own user
+  std::string program;  ///< empty: kvd-admin beside kvd
+  /// The user that it becomes where kvd may do that; empty: kvd's own user.
+  std::string user = "nobody";
   admin::ReadPolicy read = admin::ReadPolicy::kAuto;
 };
 
@@ -56,22 +57,24 @@ struct AdminProcess {
 /// disk", "Blocks that outlive kvd".
 struct DiskSettings {
   std::string path;               ///< folder; empty: there is no disk
-  Bytes size = 64 * kGiB;         ///< of each model's files
+  Bytes size = 64 * kGiB;         ///< size of each model's files
   Bytes floor = 10 * kGiB;        ///< room that the file system must have left for others
-  Bytes daily_writes{INT64_MAX};  ///< of all models together
+  Bytes daily_writes{INT64_MAX};  ///< for all models together
   std::string keep = "auto";      ///< restart.keep: auto or never
-  std::uint32_t touches = 2;      ///< a block is written once it was asked for so often
+  std::uint32_t touches = 2;      ///< a block is written once it was asked for this often
   store::EvictionKind eviction = store::EvictionKind::kDefault;  ///< cache.eviction
 };
 
 /// How soon the thread that answers engines answers.
 struct Promptness {
-  std::optional<Nanoseconds> ring_spin;  ///< looking at rings before a sleep; none: default_spin()
-  std::string realtime = "auto";         ///< engine.realtime: auto or never
+  /// How long it looks at rings before it sleeps; none: default_spin().
+  std::optional<Nanoseconds> ring_spin;
+  std::string realtime = "auto";  ///< engine.realtime: auto or never
 };
 
-/// Everything that can be set: a TOML file, KVD_* in the environment, flags; the later wins.
-/// Every member's default is what runs with no file at all. docs: deploy/config/kvd.toml.
+/// Everything that can be set: in a TOML file, by KVD_* in the environment, or by flags; the later
+/// one wins. The default of every member is what runs without any file. docs:
+/// deploy/config/kvd.toml.
 struct Config {
   BackendChoice backend = BackendChoice::kAuto;
 
@@ -82,7 +85,7 @@ struct Config {
   std::string token_file;      ///< runtime_dir/admin.token
 
   // pool
-  Bytes hbm = 256 * kMiB;  ///< of each device
+  Bytes hbm = 256 * kMiB;  ///< for each device
   Bytes dram = kGiB;
   Bytes slab;                  ///< zero: 64 MiB, on CUDA 256 MiB, less when the pool is smaller
   Bytes reserve = 512 * kMiB;  ///< memory left to the rest of the machine
@@ -92,7 +95,8 @@ struct Config {
   std::string cuda_dram = "memfd";   ///< what DRAM slabs are: memfd, host_numa or auto
   Nanoseconds cuda_burst{100'000};   ///< how long the GPU copies at a time; zero: in a row
   std::string cuda_copies = "auto";  ///< how copies go to the driver: auto, batch or single
-  Nanoseconds cuda_watchdog{30'000'000'000};  ///< a copy that stands still so long: device lost
+  /// A copy that stands still for this long means a lost device.
+  Nanoseconds cuda_watchdog{30'000'000'000};
 
   DiskSettings disk;
 
@@ -105,7 +109,7 @@ struct Config {
 
   // engine
   Nanoseconds step_timeout{5'000'000'000};
-  /// Kill a silent engine after others have waited this long for what it holds; zero: never.
+  /// Kills a silent engine after others have waited this long for what it holds; zero: never.
   Nanoseconds evict_after{60'000'000'000};
   Nanoseconds standstill_after{60'000'000'000};  ///< see core::Controller::Config; zero: never
   std::uint32_t max_requests = 1024;
@@ -122,11 +126,11 @@ struct Config {
 
   std::string log_level = "info";
 
-  /// Tells who set each key: "FILE:LINE", a variable or "command line". A key that nobody set is
-  /// not there. A table of the file stands there, too.
+  /// Says where each key was set: "FILE:LINE", a variable or "command line". A key that was not set
+  /// is missing. Tables of the file are listed, too.
   std::map<std::string, std::string> origins;
 
-  /// A daemon decides all that its engines let it; a Controller only what it is asked to.
+  /// A daemon decides all that its engines let it; a Controller decides only what it is asked to.
   core::Tuning tuning = [] {
     core::Tuning all;
     all.placement.policy = "orbitflow";
@@ -141,13 +145,13 @@ struct Config {
   }();
 
   [[nodiscard]] Bytes slab_size() const;
-  /// Slabs in DRAM, or in one device's HBM, after rounding its size down to whole slabs.
+  /// Slabs in DRAM, or in one device's HBM, after rounding the size down to whole slabs.
   [[nodiscard]] std::uint32_t slabs(Tier tier) const;
-  /// Slabs in a tier, counting the HBM of all devices.
+  /// Slabs in a tier, with the HBM of all devices.
   [[nodiscard]] std::uint32_t all_slabs(Tier tier) const;
 };
 
-/// The GPU of a device on the CUDA backend: ordinal or UUID; empty: the first.
+/// The GPU of a device on the CUDA backend: ordinal or UUID; empty: the first one.
 [[nodiscard]] const std::string& gpu_of(const Config& config, std::size_t device);
 
 /// What the command line asked for.
@@ -162,12 +166,12 @@ struct Invocation {
   } action = Action::kRun;
   std::string file;  ///< empty: none
   Config config;
-  std::string text;  ///< what is printed by the actions but kRun and kCheck
+  std::string text;  ///< what to print, for the actions other than kRun and kCheck
 };
 
-/// Reads flags, environment and file. `environment` is a NULL-terminated environ.
-/// Errors: InvalidArgument whose message lists every fault, one a line, each with its key (and line
-/// of the file) and the remedy.
+/// Reads flags, environment and file. `environment` is a NULL-terminated environ. Errors:
+/// InvalidArgument whose message lists every fault on a line of its own, each with its key (and
+/// line of the file) and the remedy.
 [[nodiscard]] Result<Invocation> parse_invocation(int argc, const char* const* argv,
                                                   const char* const* environment);
 
@@ -177,7 +181,7 @@ struct Invocation {
 /// Fills in the paths that were not set.
 void resolve_paths(Config& config, const char* const* environment);
 
-/// The configuration as a TOML file that reads back to the same.
+/// The configuration as a TOML file that reads back as the same configuration.
 [[nodiscard]] std::string to_toml(const Config& config);
 
 /// Every key with its effective value, for GET /v1/config: {"pool.hbm":"256MiB",…}.
@@ -186,7 +190,7 @@ void resolve_paths(Config& config, const char* const* environment);
 
 /// Each key whose values differ, for people: "rotation.policy: unified -> fcfs".
 [[nodiscard]] std::vector<std::string> differences(const Config& before, const Config& after);
-/// Every key with who set it, and "live" where its value is not the configured one.
+/// Every key with where it was set, and "live" where its value is not the configured one.
 [[nodiscard]] std::vector<admin::ConfigOrigin> config_origins(const Config& configured,
                                                               const Config& in_force);
 

@@ -15,8 +15,8 @@ namespace {
 
 constexpr Bytes kSlabGrain = 2 * kMiB;  ///< a huge page; also the grain of device allocations
 constexpr Bytes kUsualSlab = 64 * kMiB;
-constexpr Bytes kUsualCudaSlab = 256 * kMiB;    ///< each costs calls of the driver at every attach
-constexpr Nanoseconds kMinBurst{5'000};         ///< below, a copy engine is far from its rate
+constexpr Bytes kUsualCudaSlab = 256 * kMiB;  ///< each slab costs driver calls at every attach
+constexpr Nanoseconds kMinBurst{5'000};  ///< with less, a copy engine is far from its full rate
 constexpr Nanoseconds kMaxBurst{10'000'000};    ///< an engine's step
 constexpr Bytes kMaxSize = kGiB * 1024 * 1024;  ///< 1 PiB: sums of sizes never overflow
 constexpr Bytes kLeastDisk = 16 * kMiB;
@@ -33,7 +33,7 @@ using Faults = std::vector<std::string>;
 
 bool in_range(Bytes size) { return size >= Bytes(0) && size <= kMaxSize; }
 
-/// Whether all sizes are such that slabs can be counted at all.
+/// Whether all sizes allow slabs to be counted at all.
 bool check_sizes(const Config& config, Faults& faults) {
   const std::pair<const char*, Bytes> sizes[] = {{"pool.hbm", config.hbm},
                                                  {"pool.dram", config.dram},
@@ -51,7 +51,7 @@ bool check_sizes(const Config& config, Faults& faults) {
   return faults.size() == before;
 }
 
-/// Pools of the tier.
+/// The number of pools of the tier.
 std::int64_t pools_of(const Config& config, Tier tier) {
   return tier == Tier::kHbm ? std::ssize(config.devices) : 1;
 }
@@ -102,7 +102,7 @@ void check_devices(const Config& config, Faults& faults) {
 
 void check_pools(const Config& config, Faults& faults) {
   Config counted = config;
-  if (!check_sizes(config, faults)) counted.slab = Bytes(0);  // what is wrong besides is told, too
+  if (!check_sizes(config, faults)) counted.slab = Bytes(0);  // so that other faults are told, too
   for (const Tier tier : {Tier::kHbm, Tier::kDram}) {
     if (!in_range(config.hbm) || !in_range(config.dram)) return;
     check_slab_count(counted, tier, faults);
@@ -163,7 +163,7 @@ void check_domains(const Config& config, Faults& faults) {
   const DomainConfig* open = nullptr;
   for (const DomainConfig& domain : config.domains) {
     check_domain(config, domain, faults);
-    // The first domain that fits takes the engine, so none behind an open one is ever reached.
+    // The first domain that fits takes the engine, so domains behind an open one are never reached.
     if (open != nullptr) {
       faults.push_back("domain." + domain.name + ": never used, \"" + open->name +
                        "\" before it takes everyone; move it up");
@@ -302,7 +302,7 @@ void check_paths(const Config& config, Faults& faults) {
   }
 }
 
-/// The tuning's own faults speak of the REST document, where goals are seconds: "…tbt_s".
+/// The tuning's own faults name keys of the REST document, where goals are seconds: "…tbt_s".
 std::string as_file_key(std::string fault) {
   const std::size_t colon = fault.find(": ");
   const bool is_goal = fault.starts_with("slo.") && colon != std::string::npos &&
@@ -317,7 +317,7 @@ Bytes Config::slab_size() const {
   const Bytes quarter(hbm.value / 4 / kSlabGrain.value * kSlabGrain.value);
   const Bytes usual = backend == BackendChoice::kCuda ? kUsualCudaSlab : kUsualSlab;
   Bytes size = std::max(kSlabGrain, std::min(usual, quarter));
-  // Slot ids can number only so many slabs.
+  // Slot ids can number only this many slabs.
   while (std::max(hbm * std::ssize(devices), dram) / size > kMaxSlabCount) size += size;
   return size;
 }

@@ -52,7 +52,7 @@ class FileReader {
     return name_ + ":" + std::to_string(node.source().begin.line);
   }
 
-  /// A key of Config, or a table of them.
+  /// Reads a key of Config, or a table of keys.
   void read_node(const std::string& path, const toml::node& node) {
     const toml::table* table = node.as_table();
     if (table == nullptr || table->empty() || find_key(config_keys(), path) != nullptr) {
@@ -83,7 +83,7 @@ class FileReader {
            });
   }
 
-  /// The names of `keys` as they would stand in place of `path`.
+  /// The names of `keys`, as they would stand in place of `path`.
   template <class T>
   static std::vector<std::string> full(const std::vector<Setting<T>>& keys,
                                        const std::string& path) {
@@ -110,7 +110,7 @@ class FileReader {
     }
   }
 
-  /// Null, and a fault, where there is anything but [[name]] tables.
+  /// Null, with a fault, where there is anything other than [[name]] tables.
   const toml::array* tables_of(const std::string& name, const toml::node& node) {
     const toml::array* tables = node.as_array();
     if (tables != nullptr && !tables->empty() && tables->is_homogeneous<toml::table>()) {
@@ -163,8 +163,9 @@ class FileReader {
 
 }  // namespace
 
-// The parser bounds brackets itself. Of a name's parts, each is a frame of its stack. A name ends
-// with its line, and none of its parts is empty: dots side by side fill a comment or a string.
+// The parser bounds brackets itself, but each part of a name is a frame of its stack, so names are
+// checked here. A name ends with its line, and none of its parts is empty: dots side by side fill a
+// comment or a string.
 Result<std::string> read_toml_text(const std::string& file) {
   constexpr Bytes kMost = kMiB;
   constexpr int kMostDots = 128;

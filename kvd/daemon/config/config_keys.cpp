@@ -240,7 +240,7 @@ Keys other_policy_keys() {
   };
 }
 
-/// The class every configuration has, settable like any other key.
+/// The class that every configuration has, settable like any other key.
 Keys default_slo_keys() {
   Keys keys;
   for (const Setting<core::Slo>& goal : slo_keys()) {

@@ -10,18 +10,18 @@
 
 namespace kvd::daemon {
 
-/// One setting: its name and how it goes into and out of a T as text.
+/// One setting: its name, and how it goes into and out of a T as text.
 template <class T>
 struct Setting {
   std::string path;  ///< "pool.hbm"
   std::string help;  ///< one line
   std::function<Status(T&, const std::string&)> set;
   std::function<std::string(const T&)> get;
-  bool plain = false;  ///< written in TOML without quotes
+  bool plain = false;  ///< TOML writes it without quotes
 };
 
-/// Every setting that has one place in Config. The order is that of print-outs; settings of one
-/// TOML table stand together.
+/// Every setting that has one place in Config, in the order of print-outs. Settings of one TOML
+/// table stand together.
 [[nodiscard]] const std::vector<Setting<Config>>& config_keys();
 /// Goals of one [slo.<class>] table.
 [[nodiscard]] const std::vector<Setting<core::Slo>>& slo_keys();
@@ -49,7 +49,8 @@ std::vector<std::string> paths_of(const std::vector<Setting<T>>& keys) {
 /// "pool.hbm" -> "KVD_POOL_HBM"
 [[nodiscard]] std::string variable_of(std::string_view path);
 
-/// What a user who wrote `name` most likely meant. Precondition: candidates is not empty.
+/// The candidate that a user who wrote `name` most likely meant. Precondition: candidates is not
+/// empty.
 [[nodiscard]] std::string nearest(std::string_view name,
                                   const std::vector<std::string>& candidates);
 

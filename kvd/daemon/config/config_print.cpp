@@ -42,7 +42,7 @@ std::string table_of(const std::string& header, const std::vector<Setting<T>>& k
   return text;
 }
 
-/// Keys of the process; SLO classes are printed by name, default like any other.
+/// Keys of the process. SLO classes are printed by name, and the default class is one of them.
 std::string toml_of_keys(const Config& config) {
   std::string text;
   std::string open_table;
@@ -142,7 +142,7 @@ std::vector<admin::ConfigOrigin> config_origins(const Config& configured, const 
     }
     out.push_back(std::move(one));
   }
-  for (const auto& [key, value] : values) {  // a class that was removed live has keys here alone
+  for (const auto& [key, value] : values) {  // a class that was removed live has keys only here
     if (!there.contains(key)) out.push_back({key, "live", value});
   }
   return out;

@@ -7,8 +7,8 @@
 namespace kvd::daemon {
 namespace {
 
-/// Not keys of the daemon, but set on purpose where it runs: by users of clients, tests and
-/// engines, or by Kubernetes for a Service that is called kvd. A name that ends in '_' is a prefix.
+/// These are not keys of the daemon, but set on purpose where it runs: by users of clients, tests
+/// and engines, or by Kubernetes for a Service named kvd. A name that ends in '_' is a prefix.
 constexpr std::array<std::string_view, 16> kForeignVariables = {
     "KVD_CONFIG",    "KVD_ENDPOINT",   "KVD_TRACES",           "KVD_REQUIRE",
     "KVD_SEED",      "KVD_ADMIN_URL",  "KVD_ADMIN_TOKEN_FILE", "KVD_TEST_",
@@ -39,7 +39,8 @@ std::vector<std::string> variables() {
 
 void FaultList::add_final(const std::string& fault) {
   std::string path = fault.substr(0, fault.find(": "));
-  // A key that was set has its own origin, a key of a table that was given that of the table.
+  // A key that was set has its own origin. A key of a table that was given has the origin of the
+  // table.
   for (auto found = origins_.find(path);; found = origins_.find(path)) {
     if (found != origins_.end()) {
       lines_.push_back(found->second + ": " + fault);

@@ -9,8 +9,8 @@
 
 namespace kvd::daemon {
 
-/// Collects faults and remembers who set what, so that a fault found later, when all values are
-/// together, still names its file and line, variable or flag.
+/// Collects faults and remembers where each key was set. So a fault that is found later, when all
+/// values are together, still names its file and line, variable or flag.
 class FaultList {
  public:
   void add(const std::string& origin, const std::string& path, const std::string& message) {
@@ -43,15 +43,15 @@ void apply(const Setting<T>& key, T& target, const std::string& text, const std:
   if (!status.ok()) faults.add(origin, path, status.error().message);
 }
 
-/// The text of a TOML file, for a parser whose stack grows with what it reads.
-/// Errors: NotFound where it cannot be read; InvalidArgument where it is too large, or a name in it
-/// has too many parts.
+/// The text of a TOML file, for a parser whose stack grows with what it reads. Errors: NotFound
+/// where it cannot be read; InvalidArgument where it is too large, or where a name in it has too
+/// many parts.
 [[nodiscard]] Result<std::string> read_toml_text(const std::string& file);
 
-/// Sets what the TOML file `name` says.
+/// Sets the keys that the TOML file `name` contains.
 void read_config_file(const std::string& name, Config& config, FaultList& faults);
 
-/// Sets what the KVD_* variables of a NULL-terminated environ say.
+/// Sets the keys that the KVD_* variables of a NULL-terminated environ contain.
 void read_environment(const char* const* environment, Config& config, FaultList& faults);
 
 /// The value of one variable, or "".

@@ -33,7 +33,7 @@ Error invalid(const std::string& text, const std::string& why) {
   return make_error(ErrorCode::kInvalidArgument, "\"" + text + "\" " + why);
 }
 
-/// A text split into its number and what follows it.
+/// A text, split into its number and the rest.
 struct Measure {
   std::string number;
   std::string unit;
@@ -56,7 +56,7 @@ bool read_all(const std::string& text, T& value) {
 std::optional<std::int64_t> scaled(const std::string& number, std::int64_t factor) {
   std::int64_t whole = 0;
   std::int64_t product = 0;
-  // Whole numbers take the exact path; doubles would round from 2^53 on.
+  // Whole numbers take the exact path, because doubles round from 2^53 on.
   if (number.find('.') == std::string::npos) {
     if (!read_all(number, whole) || __builtin_mul_overflow(whole, factor, &product)) return {};
     return product;
@@ -64,7 +64,7 @@ std::optional<std::int64_t> scaled(const std::string& number, std::int64_t facto
   double fraction = 0;
   if (!read_all(number, fraction)) return {};
   const double result = fraction * static_cast<double>(factor);
-  // 2^63 itself is exact in a double and the first value that does not fit.
+  // 2^63 itself is exact in a double, and the first value that does not fit.
   if (!(result < 9223372036854775808.0)) return {};
   return static_cast<std::int64_t>(result);
 }
@@ -201,7 +201,7 @@ std::string format_id_list(const std::vector<std::uint32_t>& ids) {
   return text + "]";
 }
 
-// It is written again into logs, TOML and systemd's drop-in, a line each.
+// The text is written again into logs, TOML and systemd's drop-in, one line each.
 Result<std::string> parse_text(const std::string& text) {
   const auto is_control = [](unsigned char c) { return c < 0x20 || c == 0x7f; };
   if (std::none_of(text.begin(), text.end(), is_control)) return text;
