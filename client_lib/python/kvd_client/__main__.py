@@ -18,7 +18,8 @@ _PINGS = 5
 
 
 def _attach(endpoint: str | None, timeout: float) -> Client:
-    """Whichever memory the daemon lends. A library without CUDA refuses to be asked for both."""
+    """Attaches to whichever memory the daemon lends. A library without CUDA refuses to ask for both
+    kinds."""
     try:
         return Client(endpoint, engine_name="kvd_client", timeout=timeout)
     except Unsupported:

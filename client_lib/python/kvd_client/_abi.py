@@ -25,8 +25,8 @@ SONAME = "libkvd_client.so.0"
 
 
 def _whole(value: Any, kind: Any) -> int:
-    """The number, where it fits the C type: ctypes would cut off what does not, and kvd would be
-    told another number."""
+    """The number, if it fits the C type: ctypes would cut off the excess, and kvd would be told
+    another number."""
     try:
         number = operator.index(value)
     except TypeError:
@@ -51,7 +51,7 @@ class U32(c_uint32):
 
 
 class U64(c_uint64):
-    """Likewise."""
+    """As U32, for c_uint64."""
 
     @classmethod
     def from_param(cls, value: Any) -> U64:
@@ -59,7 +59,7 @@ class U64(c_uint64):
 
 
 class I32(c_int32):
-    """Likewise."""
+    """As U32, for c_int32."""
 
     @classmethod
     def from_param(cls, value: Any) -> I32:
@@ -67,7 +67,7 @@ class I32(c_int32):
 
 
 class Address(c_void_p):
-    """Likewise."""
+    """As U32, for an address."""
 
     @classmethod
     def from_param(cls, value: Any) -> Address:
@@ -75,9 +75,10 @@ class Address(c_void_p):
 
 
 def numbers(kind: Any, values: Iterable[int]) -> Any:
-    """A C array of `kind`, c_uint32 or c_uint64, each of which fits."""
+    """A C array of `kind`, c_uint32 or c_uint64, each number of which fits."""
     try:
-        packed = array.array("I" if kind is c_uint32 else "Q", iter(values))  # bytes are numbers, too
+        # Iterating bytes gives numbers, too.
+        packed = array.array("I" if kind is c_uint32 else "Q", iter(values))
     except (OverflowError, TypeError) as fault:
         most = (1 << 8 * ctypes.sizeof(kind)) - 1
         raise InvalidArgument(f"not all are whole numbers from 0 to {most}: {fault}") from None
@@ -85,14 +86,14 @@ def numbers(kind: Any, values: Iterable[int]) -> Any:
 
 
 def text(value: str | None) -> bytes | None:
-    """A text for C, where it ends at the first NUL."""
+    """A text for C. C ends it at the first NUL, so a text with one is refused."""
     if value is not None and "\0" in value:
         raise InvalidArgument(f"{value!r} has a NUL in it")
     return value.encode() if value is not None else None
 
 
 class Struct(Structure):
-    """A struct whose whole numbers are refused where they do not fit."""
+    """A struct that refuses whole numbers that do not fit."""
 
     _kinds: dict[str, Any] = {}
 
@@ -435,8 +436,8 @@ _CALLS: dict[str, list[Any]] = {
 
 
 def candidates() -> list[str]:
-    """Where the library is looked for, in order: $KVD_CLIENT_LIBRARY alone where it is set, else
-    the file beside this package, as in the wheel, then the loader's own search."""
+    """Where the library is looked for, in order: only $KVD_CLIENT_LIBRARY where it is set;
+    otherwise the file beside this package, as in the wheel, then the loader's own search."""
     named = os.environ.get("KVD_CLIENT_LIBRARY")
     if named:
         return [named]

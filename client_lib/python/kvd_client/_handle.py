@@ -36,7 +36,7 @@ class Handle:
         return self._end.alive and self._owner == os.getpid()
 
     def call(self, name: str, *arguments: Any) -> None:
-        """Calls a function that takes the handle first, and raises what it fails with."""
+        """Calls a function that takes the handle first, and raises the error it fails with."""
         self._enter()
         try:
             check(getattr(self._library, name)(self._handle, *arguments))
@@ -44,9 +44,10 @@ class Handle:
             self._leave()
 
     def wait(self, name: str, *arguments: Any, timeout: float) -> None:
-        """Calls a function whose last argument is a timeout, in slices: a signal interrupts it.
+        """Calls a function whose last argument is a timeout, in slices, so that a signal interrupts
+        it.
 
-        Only for functions that may be called again after their timeout.
+        It is only for functions that may be called again after their timeout.
         """
         _abi.nanoseconds(timeout)  # refuses what is no time: the loop would not end
         deadline = time.monotonic() + timeout
@@ -84,7 +85,7 @@ class Handle:
 
 
 def check(status: int) -> None:
-    """Raises the error behind a status that is not OK. On the thread of the call."""
+    """Raises the error behind a status that is not OK. Call it on the thread of the failed call."""
     if status != Status.OK:
         sentence = _abi.library().kvd_last_error()
         raise error_of(status, sentence.decode(errors="replace"))

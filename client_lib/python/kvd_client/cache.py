@@ -1,6 +1,6 @@
 """Level 2: blocks that an engine places itself, in a region, kept in kvd's DRAM and found again.
 
-Digests are 32 bytes each and stand for all that the tokens of a block, and those before it, are.
+A digest is 32 bytes. It stands for everything that the tokens of a block, and those before it, are.
 kvd.h says more about each call.
 """
 
@@ -31,8 +31,8 @@ class Piece(NamedTuple):
 
 
 class TicketState(enum.IntEnum):
-    """kvd_ticket_state. FAILED: nothing was stored, or what was to be loaded is not there; also
-    for a ticket that is not known, and where the daemon is gone."""
+    """kvd_ticket_state. FAILED: nothing was stored, or some block to be loaded is not there. It is
+    also the state of an unknown ticket, and of every ticket once the daemon is gone."""
 
     PENDING = 0
     DONE = 1
@@ -43,9 +43,9 @@ class Cache:
     """Blocks of one kind: sessions of a domain whose caches have the same model, block_tokens and
     block_bytes find each other's.
 
-    Made by Client.cache(). A context manager: leaving it closes the cache; what was stored stays.
-    Threads may share it. Daemon gone: calls raise Unavailable, and tickets are FAILED; allocate a
-    region and open a cache anew.
+    Made by Client.cache(). A context manager: leaving it closes the cache; stored blocks stay.
+    Threads may share it. When the daemon is gone, calls raise Unavailable and tickets are FAILED:
+    allocate a new region and open a new cache.
     """
 
     def __init__(self, handle: Handle, options: _abi.CacheOptions, timeout: float) -> None:
@@ -57,12 +57,12 @@ class Cache:
         self.id: int = number.value
 
     def close(self, timeout: float = _TIMEOUT_S) -> None:
-        """Copies under way go on; what is parked stays until it is dropped or the session ends."""
+        """Closes the cache. Copies under way go on; parked blocks stay until they are dropped or
+        the session ends."""
         self._handle.call("kvd_cache_close", self.id, _abi.nanoseconds(timeout))
 
     def lookup(self, digests: Sequence[bytes], timeout: float = _TIMEOUT_S) -> int:
-        """How many of the digests, from the first on without a gap, can be loaded now. Changes
-        nothing."""
+        """How many leading digests, without a gap, can be loaded now. Changes nothing."""
         leading = ctypes.c_uint64()
         self._handle.call(
             "kvd_cache_lookup", self.id, _joined(digests), len(digests),
@@ -71,9 +71,9 @@ class Cache:
         return leading.value
 
     def post_lookup(self, digests: Sequence[bytes]) -> None:
-        """Asks what a lookup() of these digests, or of the first of them, is going to ask within a
-        second, and does not wait: it goes with the next call of this client, and the lookup() after
-        that has the answer. 4096 at most; never attaches."""
+        """Asks ahead what a lookup() of these digests, or of the first of them, will ask within a
+        second. It does not wait: the question goes with the next call of this client, and the
+        lookup() after that has the answer. 4096 digests at most; never attaches."""
         self._handle.call("kvd_cache_post_lookup", self.id, _joined(digests), len(digests))
 
     def store(
@@ -85,37 +85,39 @@ class Cache:
         timeout: float = _TIMEOUT_S,
     ) -> int:
         """Copies block blocks[i] of the region to DRAM under digests[i]; returns the ticket. The
-        blocks must not be written before it is over. `park`: they stay until they are dropped or
-        this session ends.
+        blocks must not be written before the copy is over. `park`: the stored blocks stay until
+        they are dropped or this session ends.
 
-        Raises OutOfMemory or QuotaExceeded where DRAM is full of what may not make way, WouldBlock
-        where 256 tickets are not over or not polled, or as much is under way as may be: nothing is
-        stored then. DeadlineExceeded: whether kvd copies is not known; the error's `ticket` is to
-        be polled where it is not 0."""
+        Raises OutOfMemory or QuotaExceeded where DRAM is full of blocks that may not make way, and
+        WouldBlock where 256 tickets are not over or not polled, or where as much is under way as
+        may be; nothing is stored then. After DeadlineExceeded it is unknown whether kvd copies:
+        poll the error's `ticket` where it is not 0."""
         return self._copy("kvd_cache_store", digests, blocks, _PARK if park else 0, timeout)
 
     def load(
         self, digests: Sequence[bytes], blocks: Sequence[int], *, timeout: float = _TIMEOUT_S
     ) -> int:
         """Copies what was stored under digests[i] into block blocks[i]; returns the ticket. The
-        blocks must neither be read nor written before it is over; after FAILED their content is
-        undefined. Raises NotFound, and copies nothing, where some are not there; else as store()."""
+        blocks must neither be read nor written before the copy is over; after FAILED their content
+        is undefined. Raises NotFound, and copies nothing, where some are not there; otherwise as
+        store()."""
         return self._copy("kvd_cache_load", digests, blocks, None, timeout)
 
     def drop(self, digests: Sequence[bytes], timeout: float = _TIMEOUT_S) -> None:
-        """They are not parked any more, and not found any more. Digests that are not there are
-        passed over."""
+        """Ends the parking of these blocks, and they are no longer found. Digests that are not
+        there are skipped."""
         self._handle.call(
             "kvd_cache_drop", self.id, _joined(digests), len(digests), _abi.nanoseconds(timeout)
         )
 
     def post_drop(self, digests: Sequence[bytes]) -> None:
-        """As drop(), and does not wait: it goes with the next call of this client. 4096 at most;
-        never attaches."""
+        """As drop(), but does not wait: it goes with the next call of this client. 4096 digests at
+        most; never attaches."""
         self._handle.call("kvd_cache_post_drop", self.id, _joined(digests), len(digests))
 
     def poll(self, tickets: Sequence[int]) -> list[TicketState]:
-        """How far copies are; sends no message. Poll a ticket until it is over, and not after."""
+        """The states of the tickets; sends no message. Poll a ticket until it is over, and not
+        after."""
         states = (ctypes.c_uint8 * len(tickets))()
         self._handle.call("kvd_cache_poll", _tickets_of(tickets), states, len(tickets))
         return [TicketState(state) for state in states]

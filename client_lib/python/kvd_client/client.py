@@ -19,14 +19,14 @@ from .requests import Requests
 from .schedule import Scheduling
 
 _TIMEOUT_S = 5.0
-# A region may be many GiB that the daemon zeroes before it lends them.
+# A region may be many GiB, and the daemon zeroes it before it lends it.
 _REGION_TIMEOUT_S = 30.0
 _STREAMS_LAYERS = 1
 _SKIPS_AHEAD = 2
 
 
 class Memory(enum.IntFlag):
-    """What the memory of a kvd is, and which kinds a program can use."""
+    """The kinds of memory that a kvd may have, and which of them a program can use."""
 
     HOST = 1
     CUDA = 2
@@ -34,7 +34,7 @@ class Memory(enum.IntFlag):
 
 
 class Transport(enum.IntEnum):
-    """What carries the commands. RING takes a few microseconds less a command."""
+    """How commands travel. RING saves a few microseconds a command."""
 
     ZMQ = 0
     RING = 1
@@ -65,15 +65,15 @@ class SessionInfo(NamedTuple):
     layer_groups: int
     block_bytes: int
     slab_bytes: int
-    generation: int  # another one after the client attached again; with boot_id: unique
+    generation: int  # changes when the client attaches again; unique together with boot_id
     memory: Memory
-    device: int  # the GPU, as this process counts; -1: host memory
+    device: int  # the GPU, by this process's count; -1: host memory
     device_uuid: uuid.UUID  # zeros: host memory
-    boot_id: uuid.UUID  # of the daemon; another one after its restart
+    boot_id: uuid.UUID  # of the daemon; changes with its restart
 
 
 class Stats(NamedTuple):
-    """What the daemon counts for this session."""
+    """The daemon's counts for this session."""
 
     region_bytes: int
     hbm_bytes: int
@@ -86,32 +86,33 @@ class Stats(NamedTuple):
 
 
 class Client(Requests, Scheduling):
-    """A session: rents memory (level 1: allocate()) or lets kvd schedule requests (level 3:
-    submit() and step(), see Requests; schedule() where the engine places, see Scheduling).
+    """A session. It leases memory (level 1: allocate()) or lets kvd schedule requests (level 3:
+    submit() and step(), see Requests; schedule() for an engine that places its own blocks, see
+    Scheduling).
 
     endpoint: the attach socket; None: $KVD_ENDPOINT, else the daemon's default path.
     engine_name: shown in status and metrics, at most 31 bytes; None: the program's name.
     shape: the model's, for level 3; None: regions only.
-    model: all that the bytes of a block depend on beside its tokens and the shape: weights by their
-      content (no path, name or time), number format, layout, version. Requests of sessions whose
-      models differ share nothing; None: nothing is shared.
+    model: all that the bytes of a block depend on besides its tokens and the shape: weights by
+      their content (no path, name or time), number format, layout, version. Requests of sessions
+      whose models differ share nothing; None: nothing is shared.
     memory: the kinds that the program can use; a kvd that lends another kind is refused with
       Unsupported and the remedy. UNMAPPED, alone: any kvd will do, and allocate() raises.
     streams_layers: the program calls wait_layer() before and layer_done() after each layer group;
       all ranks of a group have to.
     skips_ahead: while a prompt is computed, tokens_present of its next run may be more than the
-      program has computed: blocks behind were found meanwhile, and it goes on behind them.
+      program has computed: blocks behind were found meanwhile, and the program goes on behind them.
     group: this process is a rank of an engine of several processes.
-    device: which of kvd's devices the memory is to be of, in the order of kvd's [[device]] tables.
+    device: which of kvd's devices should lend the memory, in the order of kvd's [[device]] tables.
     timeout: seconds for the attach, and for attaching again.
 
     Raises Unavailable where no daemon answers, Unsupported where the library cannot be loaded, and
-    what the daemon refuses with. A context manager: leaving it closes the session.
+    whatever the daemon refuses with. A context manager: leaving it closes the session.
 
-    Daemon gone: calls raise Unavailable, regions stay readable until freed, and the next call
-    attaches again by itself. Threads may share a client. Every call ends by its timeout and releases
-    the GIL; of the calls that wait long (wait(), wait_layer()) a signal interrupts it. In a forked
-    child every call raises PeerGone, and the regions' addresses are not mapped.
+    When the daemon is gone, calls raise Unavailable, regions stay readable until freed, and the
+    next call attaches again by itself. Threads may share a client. Every call ends by its timeout
+    and releases the GIL; a signal interrupts the calls that wait long (wait(), wait_layer()). In a
+    forked child every call raises PeerGone, and the regions' addresses are not mapped.
     """
 
     def __init__(
@@ -143,8 +144,9 @@ class Client(Requests, Scheduling):
         self._handle = Handle(options)
 
     def close(self) -> None:
-        """Returns everything that the session holds. Calls of other threads are waited for. What
-        still views a region keeps its memory until the process ends. Safe to call again."""
+        """Returns everything that the session holds. Waits for calls of other threads. Where
+        something still views a region, its memory is kept until the process ends. Safe to call
+        again."""
         self._handle.close()
 
     def session(self) -> SessionInfo:
@@ -161,11 +163,11 @@ class Client(Requests, Scheduling):
         )  # fmt: skip
 
     def ping(self, timeout: float = _TIMEOUT_S) -> None:
-        """The daemon's round trip."""
+        """Makes one round trip to the daemon."""
         self._handle.call("kvd_ping", _abi.nanoseconds(timeout))
 
     def stats(self, timeout: float = _TIMEOUT_S) -> Stats:
-        """What the daemon counts for this session: bytes and requests."""
+        """The daemon's counts for this session: bytes and requests."""
         out = _abi.Stats(ctypes.sizeof(_abi.Stats))
         self._handle.call("kvd_get_stats", _abi.nanoseconds(timeout), ctypes.byref(out))
         return Stats(*(getattr(out, field) for field in Stats._fields))
@@ -181,7 +183,7 @@ class Client(Requests, Scheduling):
 
     def reserve(self, bytes: int, timeout: float = _TIMEOUT_S) -> ElasticRegion:
         """Addresses for at least `bytes` bytes, in whole slabs, with nothing behind them yet: see
-        ElasticRegion. Raises Unsupported where this kvd's memory cannot do it."""
+        ElasticRegion. Raises Unsupported where the memory of this kvd does not allow it."""
         lease = _abi.Region(ctypes.sizeof(_abi.Region))
         self._handle.call(
             "kvd_region_reserve", bytes, _abi.nanoseconds(timeout), ctypes.byref(lease)
@@ -201,12 +203,13 @@ class Client(Requests, Scheduling):
     ) -> Cache:
         """Level 2: kvd's DRAM for blocks that this engine places itself.
 
-        model: all that the bytes of a block depend on beside its digest: weights by their content
-          (no path, name or time, under which there may be others tomorrow), number format, rank,
-          version and kernels, and how the pieces of a block follow each other. Who cannot tell puts a
-          random number there.
-        block_bytes: of all pieces of a block together.
-        region: where `blocks` blocks are, each of the `pieces`; None: to look up and drop alone.
+        model: all that the bytes of a block depend on besides its digest: weights by their content
+          (no path, name or time, under which there may be other weights tomorrow), number format,
+          rank, version and kernels, and the order in which the pieces of a block follow each other.
+          If you cannot tell, put a random number there.
+        block_bytes: bytes of all pieces of a block together.
+        region: where the `blocks` blocks are, each made of the `pieces`; None: the cache is only
+          for lookups and drops.
 
         Raises InvalidArgument where the pieces are not within the region or do not add up."""
         return Cache(
@@ -229,8 +232,8 @@ class Client(Requests, Scheduling):
 
 @contextlib.contextmanager
 def held_mappings(timeout: float = _TIMEOUT_S) -> Iterator[None]:
-    """Around the capture of a CUDA graph: within it kvd neither maps nor unmaps memory of a GPU in
-    this process. Raises DeadlineExceeded where a mapping under way does not end in time."""
+    """Use it around the capture of a CUDA graph: within it kvd neither maps nor unmaps memory of a
+    GPU in this process. Raises DeadlineExceeded where a mapping under way does not end in time."""
     library = _abi.library()
     check(library.kvd_hold_mappings(_abi.nanoseconds(timeout)))
     try:

@@ -1,4 +1,5 @@
-"""A region that grows and shrinks: addresses for the most it may have, and memory behind some of them."""
+"""A region that grows and shrinks: addresses for the most it may have, and memory behind some of
+them."""
 
 from __future__ import annotations
 
@@ -12,12 +13,12 @@ from .region import Region
 # A share is asked for between two steps of an engine; growth may wait until its slabs are zeroed.
 _SHARE_TIMEOUT_S = 1.0
 _TIMEOUT_S = 5.0
-MOST_POSITIONS = 4096  # of one grow()
-MOST_NEEDS = 16  # that one share() tells
+MOST_POSITIONS = 4096  # positions of one grow()
+MOST_NEEDS = 16  # needs of one share()
 
 
 class Need(NamedTuple):
-    """What requests with one goal need, that await their first tokens or that have begun."""
+    """The needs of requests with one goal that await their first tokens, or that have all begun."""
 
     bytes: int  # what all of them would use
     least: int  # what the oldest of them needs to run, with all that is kept
@@ -28,22 +29,22 @@ class Need(NamedTuple):
 
 
 class ElasticRegion(Region):
-    """Addresses for `bytes` bytes, of which only what grow() put memory behind may be touched: the
-    rest is a fault, as of any address that is not mapped. Made by Client.reserve(). Belongs to the
-    daemon that it was reserved with: after that one's end grow() and share() raise Unavailable, and
-    what has memory keeps it until it is freed.
+    """Addresses for `bytes` bytes. Only those that grow() put memory behind may be touched: any
+    other is a fault, as is any address that is not mapped. Made by Client.reserve(). It belongs to
+    the daemon that it was reserved with. After that daemon's end grow() and share() raise
+    Unavailable, and memory that is there stays until it is freed.
 
-    Position p is the slab at address + p * granularity. Views (numpy(), a tensor made by DLPack) are
-    of the whole range, so they outlive growth and shrinking.
+    Position p is the slab at address + p * granularity. Views (numpy(), a tensor made by DLPack)
+    cover the whole range, so they outlive growth and shrinking.
     """
 
     def grow(self, positions: Iterable[int], timeout: float = _TIMEOUT_S) -> int:
-        """Puts zeroed slabs behind these positions, MOST_POSITIONS at most, all or none. Returns the
-        part that shrink() takes. Waits for room until the timeout, and other calls of the client with
-        it.
+        """Puts zeroed slabs behind these positions, at most MOST_POSITIONS, all or none. Returns
+        the part that shrink() takes. Waits for room until the timeout, and other calls of the
+        client wait with it.
 
-        Raises OutOfMemory, QuotaExceeded or DeadlineExceeded where there is no room, InvalidArgument
-        for a position that has memory already, or twice."""
+        Raises OutOfMemory, QuotaExceeded or DeadlineExceeded where there is no room,
+        InvalidArgument for a position that already has memory or is named twice."""
         asked = list(positions)
         array = _abi.numbers(ctypes.c_uint32, asked)
         part = ctypes.c_uint64()
@@ -54,8 +55,8 @@ class ElasticRegion(Region):
         return part.value
 
     def shrink(self, part: int, timeout: float = _TIMEOUT_S, *, idle: bool = False) -> None:
-        """Unmaps what one grow() mapped and gives its slabs back; the addresses stay reserved. A GPU's
-        work is waited for, unless all that used the part is known to be done (`idle`)."""
+        """Unmaps what one grow() mapped and gives its slabs back; the addresses stay reserved.
+        Waits for a GPU's work, unless all work that used the part is known to be done (`idle`)."""
         name = "kvd_region_shrink_idle" if idle else "kvd_region_shrink"
         self._handle.call(name, self.id, part, _abi.nanoseconds(timeout))
 
@@ -70,18 +71,19 @@ class ElasticRegion(Region):
         needs: Sequence[Need] = (),
         timeout: float = _SHARE_TIMEOUT_S,
     ) -> int:
-        """How many bytes this region may have now, by what all elastic regions of the node want.
-        Where that is less than it has: give the difference back soon; more: it may grow that far.
+        """How many bytes this region may have now, given what all elastic regions of the node want.
+        If that is less than it has, give the difference back soon; if it is more, it may grow that
+        far.
 
         kept: bytes that it never gives back.
         least: what the oldest request needs to run, with all that is kept.
         wanted: what all its requests would use.
         grain: beyond what is kept it grows and shrinks by whole multiples of this.
-        age_s: of the oldest request; 0: there is none.
-        needs: MOST_NEEDS at most, by goal. Who has less time until its first token is due gets memory
-        before who has more; without them nobody's goals count.
+        age_s: age of the oldest request; 0: there is none.
+        needs: at most MOST_NEEDS, one for each goal. Requests with less time until their first
+          token is due get memory before those with more; without `needs` no goals count.
 
-        Ask every few steps: after 2 s without word kvd takes it that nothing more is wanted."""
+        Ask every few steps: after 2 s without word kvd assumes that nothing more is wanted."""
         told = [
             _abi.Need(each.bytes, each.least, _abi.nanoseconds(each.age_s), each.ttft_ns,
                       each.slo_class, each.begun)

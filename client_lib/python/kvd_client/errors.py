@@ -72,7 +72,7 @@ class InvalidArgument(KvdError, ValueError):
 
 
 class Infeasible(KvdError):
-    """It will never fit: larger than the pool or the quota."""
+    """It will never fit: it is larger than the pool or the quota."""
 
     status = Status.INFEASIBLE
 

@@ -24,12 +24,12 @@ class Region:
 
     Made by Client.allocate(). A context manager: leaving it frees the region.
 
-    What views the region (view(), numpy(), a tensor made by DLPack) keeps it mapped; free() is
+    A view of the region (view(), numpy(), a tensor made by DLPack) keeps it mapped; free() is
     refused with WouldBlock until the last view is gone. A view may outlive the client: then the
     daemon keeps the memory back until this process has ended.
 
-    Attributes: `id`; `address`, a device pointer where `device` >= 0; `bytes`, which is at least
-    what was asked for; `granularity`, the alignment of both in bytes; `device`, the GPU that the
+    Attributes: `id`; `address`, a device pointer where `device` >= 0; `bytes`, at least as many as
+    were asked for; `granularity`, the alignment of both in bytes; `device`, the GPU that the
     address belongs to by this process's count, or -1 for host memory.
     """
 
@@ -47,7 +47,8 @@ class Region:
         self._handle.call("kvd_region_free", self.id, _abi.nanoseconds(timeout))
 
     def view(self) -> memoryview:
-        """The bytes of a region in host memory, writable. Raises Unsupported for a GPU's."""
+        """The bytes of a region in host memory, writable. Raises Unsupported for memory of a GPU.
+        """
         if self.device >= 0:
             raise Unsupported("the region is a GPU's memory: use torch() or from_dlpack()")
         tensor = self._tensor()
@@ -109,7 +110,7 @@ class Region:
         return tensor
 
 
-# Capsules, as the DLPack protocol wants them: named "dltensor" until somebody takes the tensor.
+# The DLPack protocol names a capsule "dltensor" until its tensor has been taken.
 _NAME = b"dltensor"
 _python = ctypes.pythonapi
 _new = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)(
@@ -124,7 +125,7 @@ _pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p)(
 
 
 def _drop(capsule: int) -> None:
-    """Gives back the tensor of a capsule that nobody took."""
+    """Gives back the tensor of a capsule if nobody took it."""
     if _is_valid(capsule, _NAME):
         address = _pointer(capsule, _NAME)
         _abi.DlManagedTensor.from_address(address).deleter(address)

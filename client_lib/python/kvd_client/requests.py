@@ -1,4 +1,4 @@
-"""Level 3: what an engine tells kvd of its requests, and what it is told to run.
+"""Level 3: what an engine tells kvd of its requests, and what kvd tells it to run.
 
 Counts are tokens and blocks, times are seconds. kvd.h says more about each field.
 """
@@ -54,9 +54,9 @@ class Direction(enum.IntEnum):
 
 
 class Request(NamedTuple):
-    """`id` is the engine's own number. Goals in seconds; 0: the domain's default. Requests whose
-    leading tokens, LoRA adapter and salt are the same find each other's blocks; `tokens` are the ids
-    of all prompt_tokens tokens, or None, and then nothing is kept or found."""
+    """`id` is the engine's own number. Goals are in seconds; 0: the domain's default. Requests
+    whose leading tokens, LoRA adapter and salt are the same find each other's blocks. `tokens` are
+    the ids of all prompt_tokens tokens; with None nothing is kept or found."""
 
     id: int
     prompt_tokens: int
@@ -90,7 +90,7 @@ class Run(NamedTuple):
 
 
 class Hold(NamedTuple):
-    """A request that does not run, and why (a HoldReason, or a number this package is too old for)."""
+    """A request that does not run, and why (a HoldReason, or a number that a newer kvd added)."""
 
     request: int
     reason: int
@@ -120,13 +120,13 @@ class Placement(NamedTuple):
 
 
 class Requests:
-    """The level-3 calls of a Client. Each raises a KvdError; Unavailable says once that the daemon
+    """The level-3 calls of a Client. Each raises a KvdError. Unavailable says once that the daemon
     died: drop the step's tokens and submit the requests again."""
 
     _handle: Handle
 
     def submit(self, request: Request, timeout: float = _TIMEOUT_S) -> None:
-        """Hands a request to kvd, which says in step() when it runs."""
+        """Hands a request to kvd; step() says when it runs."""
         if request.tokens is not None and len(request.tokens) != request.prompt_tokens:
             raise InvalidArgument(
                 f"{len(request.tokens)} tokens are given, but prompt_tokens is {request.prompt_tokens}"
@@ -145,9 +145,9 @@ class Requests:
     def append_tokens(
         self, request: int, tokens: Sequence[int], timeout: float = _TIMEOUT_S
     ) -> None:
-        """Tokens of the answer, which follow those that were told: blocks that they fill can be
-        found once the request has ended. Before the report that ends it. Raises NotFound for a
-        request that was submitted without tokens."""
+        """Tells tokens of the answer, which follow those told before. Blocks that they fill can be
+        found once the request has ended. Call it before the report that ends the request. Raises
+        NotFound for a request that was submitted without tokens."""
         self._handle.call(
             "kvd_append_tokens", request, _tokens_of(tokens), len(tokens), _abi.nanoseconds(timeout)
         )
@@ -155,7 +155,7 @@ class Requests:
     def name_blocks(
         self, request: int, first: int, digests: Sequence[bytes], timeout: float = _TIMEOUT_S
     ) -> None:
-        """In place of tokens: digests of 32 bytes that the engine has made itself, of the blocks
+        """In place of tokens: digests of 32 bytes that the engine has made itself, for the blocks
         from `first` on, in order and each once."""
         if any(len(digest) != 32 for digest in digests):
             raise InvalidArgument("a digest has 32 bytes")
@@ -189,17 +189,18 @@ class Requests:
         self._handle.wait("kvd_wait", ticket, timeout=timeout)
 
     def wait_layer(self, iteration: int, group: int, timeout: float = _TIMEOUT_S) -> None:
-        """Before layer group `group` of an iteration with a streamed request: returns once its
-        blocks are in HBM. A signal interrupts it within 0.1 s."""
+        """Call it before layer group `group` of an iteration with a streamed request: it returns
+        once the group's blocks are in HBM. A signal interrupts it within 0.1 s."""
         self._handle.wait("kvd_wait_layer", iteration, group, timeout=timeout)
 
     def layer_done(self, iteration: int, group: int) -> None:
-        """All reads and writes of the layer group have ended, for the whole batch."""
+        """Says that all reads and writes of the layer group have ended, for the whole batch."""
         self._handle.call("kvd_layer_done", iteration, group)
 
     def wait_on_stream(self, ticket: int, stream: int) -> None:
-        """wait() for what is put later into a stream of the kvd's GPU: a CUstream's address, 0 for
-        the default one. Returns at once; ask confirm() before a token leaves."""
+        """wait() for work that is put into a stream of kvd's GPU afterwards. `stream` is a
+        CUstream's address, or 0 for the default one. Returns at once; call confirm() before a token
+        leaves."""
         self._handle.call("kvd_wait_on_stream", ticket, stream)
 
     def wait_layer_on_stream(self, iteration: int, group: int, stream: int) -> None:
@@ -207,22 +208,22 @@ class Requests:
         self._handle.call("kvd_wait_layer_on_stream", iteration, group, stream)
 
     def layer_done_on_stream(self, iteration: int, group: int, stream: int) -> None:
-        """layer_done() once the stream has come here. Returns at once."""
+        """layer_done(), carried out once the stream gets there. Returns at once."""
         self._handle.call("kvd_layer_done_on_stream", iteration, group, stream)
 
     def confirm(self) -> None:
-        """After a stream's work and before its tokens leave: raises Unavailable where a wait was
-        ended without its bytes."""
+        """Call it after a stream's work and before its tokens leave: it raises Unavailable where a
+        wait ended without its bytes."""
         self._handle.call("kvd_confirm")
 
     def wait_for_room(self, timeout: float = SLICE_S) -> None:
         """For an engine that has nothing to run: returns when a copy out of HBM has made room, or
-        when `timeout` seconds, at most 0.1, are over. Step again then."""
+        after `timeout` seconds, at most 0.1. Step again then."""
         self._handle.call("kvd_wait_for_room", _abi.nanoseconds(min(timeout, SLICE_S)))
 
     def block_addresses(self, row: int, group: int, count: int) -> list[int]:
-        """Where the first `count` blocks of a layer group stand, for a row of the last step's run
-        list. Raises NotFound where the row has fewer."""
+        """The addresses of the first `count` blocks of a layer group, for a row of the last step's
+        run list. Raises NotFound where the row has fewer blocks."""
         if not 0 <= count <= _MOST_BLOCKS:
             raise InvalidArgument(f"a row has 0 to {_MOST_BLOCKS} blocks, not {count}")
         addresses = (ctypes.c_void_p * count)()
@@ -234,7 +235,7 @@ class Requests:
         self._handle.call("kvd_finish", request, _abi.nanoseconds(timeout))
 
     def abort(self, request: int, timeout: float = _TIMEOUT_S) -> None:
-        """Gives the request up in whatever state it is."""
+        """Gives the request up, whatever state it is in."""
         self._handle.call("kvd_abort", request, _abi.nanoseconds(timeout))
 
     def rotate(self, request: int, direction: Direction, timeout: float = _TIMEOUT_S) -> None:
@@ -251,7 +252,8 @@ class Requests:
         return blocks.value
 
     def place(self, requests: Iterable[int] = (), timeout: float = _TIMEOUT_S) -> Placement:
-        """Plans placement now for the given running requests; none given: for all of them."""
+        """Plans placement now for the given running requests, or for all of them if none is given.
+        """
         given = list(requests)
         array = _abi.numbers(ctypes.c_uint64, given)
         answer = _abi.Placement(ctypes.sizeof(_abi.Placement))

@@ -1,8 +1,9 @@
-"""Scheduling for an engine that places its blocks itself: it tells what it has before each step, and
-kvd's policies say who leaves, who comes in, and how many prompt tokens the step may have.
+"""Scheduling for an engine that places its own blocks. Before each step it tells kvd what it has,
+and kvd's policies say which requests leave, which come in, and how many prompt tokens the step may
+have.
 
 Counts are tokens and blocks. Times are whole nanoseconds here, not seconds as elsewhere in this
-package: there are five of them for each request of each step. kvd.h says more about each field.
+package, because each request of each step has five of them. kvd.h says more about each field.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from ._handle import Handle
 from .errors import InvalidArgument
 
 MOST_REQUESTS = 2048
-# As blocks_to_return of a running request: it cannot be parked.
+# As blocks_to_return of a running request: the request cannot be parked.
 RECOMPUTED = 0xFFFFFFFF
 _ANY_TOKENS = 0xFFFFFFFF
 _REQUEST = struct.Struct("<Q8I5Q")
@@ -29,7 +30,7 @@ class ScheduleState(enum.IntEnum):
     """KVD_SCHED_…: where a request is."""
 
     WAITING = 1  # a new prompt, or one that was preempted and has to be recomputed
-    PARKED = 2  # was preempted, and its blocks are kept for its return
+    PARKED = 2  # preempted, with its blocks kept for its return
     RUNNING = 3
 
 
@@ -37,14 +38,16 @@ class Decision(NamedTuple):
     """The answer to schedule()."""
 
     preempt: list[int]  # running requests that leave before the step, in this order
-    admit: list[int]  # waiting and parked ones that come in, in this order; the rest stays out
-    prefill_tokens: int | None  # prompt tokens of the step at most, beside the decodes; None: any
+    admit: list[int]  # waiting and parked ones that come in, in this order; others stay out
+    # Most prompt tokens of the step, beside the decodes; None: any number.
+    prefill_tokens: int | None
 
 
 class ScheduleBatch:
-    """The requests of one schedule(), in memory that is made once: clear() and fill it each step.
+    """The requests of one schedule(), in memory that is made once: clear() and fill it for each
+    step.
 
-    One thread at a time.
+    Use it on one thread at a time.
     """
 
     def __init__(self, capacity: int = MOST_REQUESTS) -> None:
@@ -80,12 +83,13 @@ class ScheduleBatch:
         tbt_ns: int = 0,
         slo_class: int = 0,
     ) -> None:
-        """`state`: a ScheduleState. `computed_tokens`: whose KV it has; parked: whose KV is kept.
-        `blocks`: running: those that come free when it leaves. `blocks_to_return`: running: 0, or
-        RECOMPUTED: nothing of it can be kept while it is away, so it does not leave for others; the
-        others: needed to come in, 0: reckoned by its tokens. Ages are until now, at least 1 where there is
-        one, 0: none. Goals: 0: of its class. Raises InvalidArgument where the batch is full or a
-        number does not fit its field."""
+        """`state`: a ScheduleState. `computed_tokens`: tokens whose KV it has; for a parked
+        request, tokens whose KV is kept. `blocks`: for a running request those that come free when
+        it leaves. `blocks_to_return`: for a running request 0, or RECOMPUTED if nothing of it can
+        be kept while it is away, so that it does not leave for others. For any other request the
+        blocks that it needs to come in; 0: computed from its tokens. Ages are until now, at least
+        1; 0: there is none. Goals: 0: that of its class. Raises InvalidArgument where the batch is
+        full or a number does not fit its field."""
         if self._count >= self._capacity:
             raise InvalidArgument(
                 f"more than {self._capacity} requests: leave out those at the end of the queue"
@@ -102,7 +106,7 @@ class ScheduleBatch:
 
 
 class Scheduling:
-    """The call of an engine that places its blocks itself. Part of Client."""
+    """The call for an engine that places its own blocks. Part of Client."""
 
     _handle: Handle
 
@@ -121,17 +125,18 @@ class Scheduling:
         max_running: int = 0,
         timeout: float = 0.002,
     ) -> Decision:
-        """Whom the next step preempts and admits. For a client without a shape; `batch` has all
-        requests that run or are parked, and of those that wait the ones that could come in.
+        """Says which requests the next step preempts and admits. For a client without a shape.
+        `batch` has all requests that run or are parked, and those waiting ones that could come in.
 
-        `free_blocks`: that requests may take; `total_blocks`: that they can have at all;
-        `block_bytes`: of all layers, 0: parked blocks do not lie in kvd's DRAM; `last_step_…`: how
-        long the last iteration took and what it did, 0 ns: none since the last call;
-        `max_batched_tokens`, `max_running`: the engine's own bounds, 0: none.
+        `free_blocks`: blocks that requests may take; `total_blocks`: blocks that requests can have
+        in all; `block_bytes`: bytes of a block in all layers, or 0 if parked blocks are not in
+        kvd's DRAM; `last_step_…`: how long the last iteration took and what it did, 0 ns: none
+        since the last call; `max_batched_tokens`, `max_running`: the engine's own bounds, 0: none.
 
-        Never attaches and ends by `timeout` seconds. Raises Unavailable at once where the daemon is
-        gone (ping(), from another thread, attaches again), DeadlineExceeded where it or another call
-        of this client takes longer, InvalidArgument for what cannot be. Go on as without kvd then."""
+        Never attaches, and ends by `timeout` seconds. Raises Unavailable at once where the daemon
+        is gone (ping(), from another thread, attaches again), DeadlineExceeded where this or
+        another call of this client takes longer, InvalidArgument for impossible values. Go on as
+        without kvd then."""
         count = len(batch)
         question = _abi.SchedInput(
             ctypes.sizeof(_abi.SchedInput), free_blocks, total_blocks, block_bytes, last_step_ns,
@@ -154,10 +159,11 @@ class Scheduling:
 
 
     def set_gaps(self, gaps: Mapping[int, float], timeout: float = 0.002) -> None:
-        """The longest wait for a token after the first, in seconds, by request; 0: as its class has it.
-        Said once, after the schedule() that named the request first: one that kvd does not know is passed
-        over, and all is forgotten with the session. Never attaches. Raises as schedule(), and
-        Unsupported where the daemon is older: the class's gap counts then."""
+        """Sets the longest wait for a token after the first, in seconds, for each request; 0: the
+        gap of its class. Call it once for a request, after the schedule() that named it first: a
+        request that kvd does not know is skipped, and all gaps are forgotten with the session.
+        Never attaches. Raises as schedule(), and Unsupported where the daemon is older: then the
+        gap of the class counts."""
         named = [_abi.RequestGap(id, _abi.nanoseconds(gap)) for id, gap in gaps.items()]
         array = (_abi.RequestGap * len(named))(*named)
         self._handle.call("kvd_set_gaps", array, len(gaps), _abi.nanoseconds(timeout))
@@ -166,6 +172,6 @@ class Scheduling:
 def slo_class(name: str) -> int:
     """The number of an SLO class by its name, for ScheduleBatch.add(). A class that the daemon does
     not know counts as the domain's."""
-    _abi.text(name)  # refuses what C would cut
+    _abi.text(name)  # refuses what C would cut off
     number: int = _abi.library().kvd_slo_class(name.encode())
     return number

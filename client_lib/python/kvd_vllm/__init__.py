@@ -15,8 +15,8 @@ TESTED_VLLM = ("0.32.0",)
 
 
 def register() -> None:
-    """Gives the connector its short name. vLLM calls it in each of its processes, through the entry
-    point `vllm.general_plugins`; a second call in a process changes nothing."""
+    """Gives the connector its short name. vLLM calls this in each of its processes, through the
+    entry point `vllm.general_plugins`; a second call in a process changes nothing."""
     from vllm.distributed.kv_transfer.kv_connector.factory import KVConnectorFactory
 
     try:
@@ -26,7 +26,8 @@ def register() -> None:
 
 
 def __getattr__(name: str) -> Any:
-    """The scheduler classes, which vLLM asks for by kvd_vllm.KvdScheduler; they import vLLM."""
+    """The scheduler classes, which vLLM looks up as kvd_vllm.KvdScheduler. They import vLLM, so
+    they load only then."""
     if name in SCHEDULERS:
         from kvd_vllm import scheduler
 

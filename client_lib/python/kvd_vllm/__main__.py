@@ -27,14 +27,15 @@ NOT_YET = (
 # docs/vllm.md says the same.
 RUN_ONCE = "on a GPU, an H200: a tiny model, Triton attention, eager, model runner V1, synchronous scheduling"
 NEVER_RUN = ("CUDA graphs", "model runner V2", "async scheduling with a model")
-# Engines in which all of this is equal find each other's blocks; vLLM's log and `kvdctl cache` have it.
+# Engines in which all of this is equal find each other's blocks; vLLM's log and `kvdctl cache` show
+# it.
 IDENTITY = (
     "weights: a sample of every parameter and buffer that the worker has loaded, of a draft model too",
     "config: the model's, without names and paths; types, KV cache groups, layout, hash, ranks",
     "vLLM's minor version and the attention backend",
     "of each block: its tokens, images, prompt embeddings and cache_salt, and all of the LoRA adapter",
 )
-# A kvd that was just started does not listen yet: how long to look for it.
+# How long to look for a kvd that was just started and does not listen yet.
 _PATIENCE_S, _RETRY_S = 10.0, 0.2
 
 
@@ -54,7 +55,7 @@ def _vllm() -> list[Finding]:
 
 
 class _quiet:
-    """vLLM logs while it is imported; standard output is for the answer."""
+    """vLLM logs while it is imported, but standard output is for the answer."""
 
     def __enter__(self) -> None:
         self._stdout, sys.stdout = sys.stdout, sys.stderr
@@ -81,7 +82,7 @@ def _session(until: float) -> kvd_client.SessionInfo:
 
 
 def _daemon(until: float) -> tuple[Finding, int]:
-    """With the exit code that it makes."""
+    """Reports on the daemon. Also returns the exit code that follows."""
     what = "a kvd answers"
     try:
         session = _session(until)

@@ -1,10 +1,12 @@
-"""The scheduler's side of an elastic KV cache: which blocks vLLM may use of those that kvd could grant.
+"""The scheduler's side of an elastic KV cache: which blocks vLLM may use of those that kvd could
+grant.
 
-vLLM counts the most that it may ever have. What has no memory at the moment is claimed here, as if
-somebody used it: a balloon in its block pool. Whole chunks come and go (chunks.py). When kvd grants one
-its blocks are let go; when kvd wants memory back, chunks that nobody uses leave first, and of the others
-those with the fewest used blocks "retire": each block of theirs is claimed as it becomes free, so that
-nothing new lands there. The worker's side (mapping.py) asks kvd, and maps. On the scheduler's thread.
+vLLM counts the most blocks that it may ever have. Blocks without memory at the moment are claimed
+here, as if they were in use: a balloon in vLLM's block pool. Memory comes and goes by whole chunks
+(chunks.py). When kvd grants a chunk its blocks are let go. When kvd wants memory back, unused
+chunks leave first. Of the others those with the fewest used blocks "retire": each of their blocks
+is claimed as it becomes free, so that nothing new lands there. The worker's side (mapping.py) asks
+kvd, and maps. All of this runs on the scheduler's thread.
 """
 
 from __future__ import annotations
@@ -23,27 +25,28 @@ if TYPE_CHECKING:
     from vllm.v1.core.block_pool import BlockPool
     from vllm.v1.request import Request
 
-# What requests want is added up so often at most, and chunks are looked through.
+# Wants are added up, and chunks looked through, at most this often.
 _LOOK_S = 0.02
-# Growth takes a while to come, so each request is expected to need this many blocks more of its answer
+# Growth takes a while to come. So each request is taken to need this many more blocks of its answer
 # before it does.
 _AHEAD_BLOCKS = 2
-# How long a step may wait for growth instead of preempting: until kvd has heard that it is wanted, and
-# once it has granted it.
+# How long a step may wait for growth instead of preempting: until kvd has heard that it is wanted,
+# and once kvd has granted it.
 _UNHEARD_S, _GROWTH_S = 0.05, 0.5
-# A chunk that retires for longer is in the way of others, whose first tokens may wait for it: whoever
-# runs in it is parked. A few steps, for answers that are about to end.
+# A chunk that has been retiring for longer is in the way of others, whose first tokens may wait for
+# it: requests that run in it are parked. The time is a few steps, for answers that are about to
+# end.
 _OVERDUE_S = 0.05
-# An engine without requests makes steps for so long at most to give its memory back. What the worker
-# was told of by then goes back without steps.
+# The longest that an engine without requests makes steps to give its memory back. Memory that the
+# worker was told of by then goes back without steps.
 _GIVE_BACK_S = 10.0
 
 
 class Need(NamedTuple):
-    """Requests with one goal, that await their first tokens or that have begun."""
+    """The needs of requests with one goal that await their first tokens, or that have all begun."""
 
-    blocks: int  # that they would use
-    least: int  # chunks beyond what is kept, for the oldest to run
+    blocks: int  # blocks that they would use
+    least: int  # chunks beyond what is kept that the oldest needs to run
     age_s: float  # how long the oldest of them has waited
     ttft_ns: int
     slo_class: int
@@ -55,26 +58,27 @@ class Demand(NamedTuple):
 
     least: int  # for the oldest to run
     wanted: int  # for all
-    age_s: float  # of the oldest; 0: there is none
-    needs: tuple[Need, ...] = ()  # by goal, kvd_client.MOST_NEEDS at most
+    age_s: float  # age of the oldest; 0: there is none
+    needs: tuple[Need, ...] = ()  # one for each goal, at most kvd_client.MOST_NEEDS
 
 
 class Orders(NamedTuple):
-    """To the worker's side, with a step: what is wanted, and chunks that nobody uses any more."""
+    """What the worker's side is told with a step: what is wanted, and which chunks are no longer in
+    use."""
 
     demand: Demand
     leave: list[int]
 
 
 class News(NamedTuple):
-    """From the worker's side, after a step."""
+    """What the worker's side reports after a step."""
 
     grown: list[int]  # chunks that have memory now
     gone: list[int]  # chunks whose memory went back
-    stayed: list[int]  # chunks that were to leave, and have their memory still
-    allowed: int | None  # chunks beyond what is kept that kvd lets it have; None: not known
+    stayed: list[int]  # chunks that were to leave, but still have their memory
+    allowed: int | None  # chunks beyond what is kept that kvd grants; None: unknown
     told: int  # how many chunks kvd knows to be wanted
-    is_down: bool  # kvd is gone: what there is stays
+    is_down: bool  # kvd is gone, so memory that is there stays
 
 
 class State(enum.Enum):
@@ -88,7 +92,7 @@ class State(enum.Enum):
 
 
 class Counts(Protocol):
-    """stats.KvdStats, which needs vLLM."""
+    """The part of stats.KvdStats that is used here; that class needs vLLM."""
 
     def add(self, name: str, count: int = 1) -> None: ...
     def set(self, name: str, value: int) -> None: ...
@@ -109,7 +113,8 @@ class _Alike:
 
 
 class Balloon:
-    """Claims and lets go of blocks of vLLM's pool. Until open() says what has memory, nothing has."""
+    """Claims and lets go of blocks of vLLM's pool. Until open() says which chunks have memory, none
+    has."""
 
     def __init__(
         self, block_tokens: int, clock: Callable[[], float], stats: Counts, groups: int = 1
@@ -124,7 +129,7 @@ class Balloon:
         self._state: list[State] = []
         self._most = 0  # chunks that come and go
         self._claimed: set[int] = set()
-        self._since: dict[int, float] = {}  # chunks that retire
+        self._since: dict[int, float] = {}  # chunks that retire, and since when
         self._arrived: dict[str, tuple[float, Goals]] = {}  # requests, and when they were first seen
         self._demand = Demand(0, 0, 0.0)
         self._surveyed = (0.0, -1)  # when, and how many requests there were
@@ -132,19 +137,20 @@ class Balloon:
         self._allowed: int | None = None
         self._told = 0
         self._is_down = False
-        self._short: tuple[float, float] | None = None  # vLLM lacked a block: first and last time
+        self._short: tuple[float, float] | None = None  # when vLLM lacked a block, first and last
         self._idle_since: float | None = None
 
     # ---- what the connector calls ----
 
     def bind(self, pool: BlockPool) -> None:
-        """Nothing may be handed out before the worker has said what has memory."""
+        """No block may be handed out before the worker has said which have memory."""
         self._pool = pool
         for at in range(1, len(pool.blocks)):
             self._claim(at)
 
     def open(self, geometry: Geometry | None) -> None:
-        """What the worker has made. None: the KV cache is not elastic, all of it is there."""
+        """The division that the worker has made. None: the KV cache is not elastic, and all of it
+        is there."""
         self._is_open = True
         self._geometry = geometry
         if geometry is None:
@@ -170,7 +176,7 @@ class Balloon:
             self._stats.set("granted_blocks", self.granted_blocks)
 
     def step(self, requests: Collection[Request]) -> Orders | None:
-        """The end of a schedule(): what the worker is told with this step."""
+        """At the end of a schedule(): returns what the worker is told with this step."""
         if not self._is_open:
             raise RuntimeError(
                 "kvd: the worker did not say which memory it has, as this vLLM does not pass on what "
@@ -193,8 +199,8 @@ class Balloon:
         return Orders(self._demand, leave)
 
     def sweep(self) -> None:
-        """Claims what has become free of the chunks that retire. After blocks were freed, before the
-        next are handed out."""
+        """Claims blocks of retiring chunks that have become free. It runs after blocks were freed
+        and before the next ones are handed out."""
         assert self._pool is not None
         blocks = self._pool.blocks
         for chunk in self._since:
@@ -203,7 +209,8 @@ class Balloon:
                     self._claim(at)
 
     def has_room_coming(self) -> bool:
-        """vLLM lacks a block for a request that runs: whether it had better wait than preempt."""
+        """vLLM lacks a block for a running request: says whether it should wait rather than
+        preempt."""
         if self._geometry is None or self._is_down or State.HELD not in self._state:
             return False
         now = self._clock()
@@ -217,9 +224,9 @@ class Balloon:
         return now < since + (_GROWTH_S if likely else 0.0 if is_heard else _UNHEARD_S)
 
     def has_work(self) -> bool:
-        """Whether the engine has to make steps though no request is left: what it does not keep goes
-        back first, as without steps it would hear of nobody's need, and kvd is told that nothing is
-        wanted."""
+        """Whether the engine has to make steps though it has no request left. Memory that it does
+        not keep has to go back first, because without steps it would not hear of others' needs; and
+        kvd has to be told that nothing is wanted."""
         if self._geometry is None or self._is_down:
             return False
         if self._demand.wanted > 0 or self._free_of_those_that_retire():
@@ -230,12 +237,12 @@ class Balloon:
 
     @property
     def granted_blocks(self) -> int:
-        """Blocks that requests may have now; without the null block."""
+        """Blocks that requests may have now, without the null block."""
         assert self._pool is not None
         return len(self._pool.blocks) - 1 - len(self._claimed)
 
     def is_in_the_way(self, blocks: Iterable[int]) -> bool:
-        """Whether any of these is in a chunk that others have waited for too long."""
+        """Whether any of these blocks is in a chunk that others have waited for too long."""
         late = self._clock() - _OVERDUE_S
         overdue = {chunk for chunk, since in self._since.items() if since < late}
         if not overdue:
@@ -246,7 +253,8 @@ class Balloon:
 
     @contextlib.contextmanager
     def let_go(self) -> Iterator[None]:
-        """While nothing is handed out: vLLM clears its prefix cache only where nobody uses a block."""
+        """While nothing is handed out: vLLM clears its prefix cache only when no block is in use.
+        """
         assert self._pool is not None
         held = sorted(self._claimed)
         self._let_go(held)
@@ -262,7 +270,7 @@ class Balloon:
         return [at for at in sorted(self._since) if self._claimed.issuperset(self._blocks(at))]
 
     def _excess(self, is_busy: bool) -> int:
-        """Chunks that are to be given back."""
+        """How many chunks are to be given back."""
         if self._is_down:
             return 0
         have = self._have()
@@ -271,7 +279,7 @@ class Balloon:
         return max(0, have - self._allowed) if self._allowed is not None else 0
 
     def _shrink(self, excess: int, now: float) -> None:
-        """Retires `excess` chunks and no other. The free ones leave with this step."""
+        """Retires `excess` chunks and no others. Unused ones leave with this step."""
         if excess == len(self._since) and (excess == 0 or now < self._scan_next):
             return
         self._scan_next = now + _LOOK_S
@@ -285,8 +293,8 @@ class Balloon:
             self._since.setdefault(chunk, now)
 
     def _least_missed(self, count: int) -> list[int]:
-        """Chunks without a used block first, by what vLLM's prefix cache loses with them; then, after
-        those that retire already, those with the fewest."""
+        """Chunks without a used block come first, ordered by what vLLM's prefix cache loses with
+        them. Then come those that already retire, then those with the fewest used blocks."""
         assert self._pool is not None
         if count == 0:
             return []
@@ -341,20 +349,20 @@ class Balloon:
         return -(-min(request.num_tokens + ahead * size, most) // size)
 
     def _chunks_for(self, blocks: int) -> int:
-        """Beyond what is kept, for blocks of each KV cache group."""
+        """How many chunks beyond what is kept hold so many blocks of each KV cache group."""
         assert self._geometry is not None
         more = max(0, blocks * self._groups - self._geometry.kept_blocks)
         return min(-(-more // self._geometry.chunk_blocks), self._most)
 
     def _have(self) -> int:
-        """Chunks beyond what is kept that are in use, or may be."""
+        """Chunks beyond what is kept that are in use or may be."""
         return self._state.count(State.GRANTED) + self._state.count(State.RETIRING)
 
     def _in(self, state: State) -> list[int]:
         return [at for at, each in enumerate(self._state) if each == state]
 
     def _blocks(self, chunk: int) -> range:
-        """Without the null block, which is nobody's."""
+        """The chunk's blocks, without the null block, which belongs to no request."""
         assert self._geometry is not None
         found = self._geometry.blocks_of(chunk)
         return found if found.start > 0 else range(1, found.stop)
@@ -368,7 +376,7 @@ class Balloon:
             self._stats.add(count, len(self._blocks(chunk)))
 
     def _claim(self, at: int) -> None:
-        """A block that nobody uses; what vLLM's prefix cache has in it is forgotten."""
+        """Claims a block that is not in use; vLLM's prefix cache forgets what it has there."""
         assert self._pool is not None
         self._pool.evict_blocks({at})
         self._pool.touch([self._pool.blocks[at]])

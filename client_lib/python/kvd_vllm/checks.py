@@ -1,8 +1,8 @@
 """What this package relies on in vLLM, name by name, and whether this vLLM has it.
 
-vLLM calls its connector interface experimental, and what is below it has no promise at all. So each
-name is looked at before anybody relies on it: a vLLM that moved one is told apart from a kvd that is
-absent.
+vLLM calls its connector interface experimental, and promises nothing about what lies below it. So
+each name is looked at before it is used. This tells a vLLM that moved a name apart from a kvd that
+is absent.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ class Finding(NamedTuple):
 
 
 class Name(NamedTuple):
-    """Something of vLLM's: `path` in `module`, which takes `parameters` (None: not looked at) and,
-    where it is no public name, has `text` in its source."""
+    """A name of vLLM's: `path` in `module`, which takes `parameters` (None: not looked at) and,
+    where it is not a public name, has `text` in its source."""
 
     module: str
     path: str
@@ -33,12 +33,12 @@ class Name(NamedTuple):
 
 
 def _of(module: str, kind: str, *names: str) -> tuple[Name, ...]:
-    """What a class has, or its dataclass's objects."""
+    """Names that a class has, or the objects of its dataclass."""
     return tuple(Name(module, f"{kind}.{each}") for each in names)
 
 
 def _made(module: str, kind: str, *names: str) -> tuple[Name, ...]:
-    """What each object gets when it is made."""
+    """Names that each object gets when it is made."""
     return tuple(Name(module, f"{kind}.__init__", None, f"self.{each}") for each in names)
 
 
@@ -74,7 +74,7 @@ NAMES = (
     *_of(_BASE, "KVConnectorRole", "SCHEDULER", "WORKER"),
     Name(_BASE, "KVConnectorMetadata"),
     Name(_METRICS, "KVConnectorStats"),
-    # What vLLM was told, and what it makes of its KV cache.
+    # The configuration that vLLM was given, and what it makes of its KV cache.
     *_of(_TRANSFER, "KVTransferConfig", "kv_load_failure_policy"),
     *_of("vllm.config.cache", "CacheConfig", "block_size", "cache_dtype", "enable_prefix_caching",
          "prefix_caching_hash_algo", "prefix_match_unit"),
@@ -92,7 +92,7 @@ NAMES = (
     Name("vllm.multimodal.cache.shm", "_get_shm_handle", ("mm_item",), '"address" not in mm_item'),
     Name(_INTERFACE, "FullAttentionSpec"),
     Name(_INTERFACE, "MLAAttentionSpec"),
-    # Not public: the one allocation, and who runs it in the context.
+    # Not public: the one allocation, and the code that runs it in the context.
     Name("vllm.v1.worker.utils", "allocate_kv_cache",
          ("kv_cache_config", "device", "layout", "kernel_block_sizes"),
          "torch.zeros(buf_size, dtype=torch.int8, device=device)"),
@@ -212,7 +212,7 @@ def version() -> str:
 
 
 def look() -> Iterator[Finding]:
-    """All findings. Raises ImportError where there is no vLLM; of one that lacks something, a finding
+    """All findings. Raises ImportError where there is no vLLM. If a vLLM lacks something, a finding
     names it."""
     found = version()
     tested = ", ".join(TESTED_VLLM)
@@ -228,7 +228,7 @@ def look() -> Iterator[Finding]:
 def _fault_of(name: Name) -> str:
     try:
         found: Any = importlib.import_module(name.module)
-    except Exception as fault:  # whatever a vLLM that is another one does when it is imported
+    except Exception as fault:  # an unknown vLLM may raise anything when it is imported
         return f"cannot be imported: {fault}"
     for part in name.path.split("."):
         if not hasattr(found, part) and part not in getattr(found, "__dataclass_fields__", {}):
@@ -248,7 +248,8 @@ def _fault_of_import(error: Exception) -> str:
 
 
 def _fault_of_connector() -> str:
-    """Abstract methods that are not there, and methods whose parameters are not the base's."""
+    """Abstract methods that the connector lacks, and methods whose parameters differ from the
+    base's."""
     try:
         from kvd_vllm.connector import KvdConnector
     except Exception as error:
@@ -274,7 +275,8 @@ def _fault_of_schedulers() -> str:
 
 
 def _fault_of_methods(kind: Any, bases: Any, but: tuple[str, ...] = ()) -> str:
-    """A method of `kind` whose parameters are not those of the base that it stands in front of."""
+    """A method of `kind` whose parameters differ from those of the base method that it stands in
+    front of."""
     for name, ours in vars(kind).items():
         theirs = next((vars(base)[name] for base in bases if name in vars(base)), None)
         if name not in but and inspect.isfunction(ours) and inspect.isfunction(theirs):

@@ -1,8 +1,8 @@
 """Which memory of an elastic KV cache goes and comes together: blocks in chunks, each of which has
-whole slabs alone.
+whole slabs of its own.
 
-A slab of kvd holds many blocks of one layer, and a block lies in one slab of each layer. So memory is
-given back by as many neighbouring blocks as fill whole slabs everywhere: a chunk.
+A slab of kvd holds many blocks of one layer, and a block lies in one slab of each layer. So memory
+is given back by as many neighbouring blocks as fill whole slabs everywhere: a chunk.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 from kvd_vllm.layout import Piece
 
-# With fewer there is nothing worth to give.
+# With fewer chunks there is nothing worth giving back.
 LEAST_CHUNKS = 4
-# Larger chunks are tried where a layer does not begin with a slab: of a chunk that begins and ends
-# within slabs only those between are its own.
+# Larger chunks are tried where a layer does not begin with a slab: if a chunk begins and ends
+# within slabs, only the slabs between belong to it alone.
 _FACTORS = (1, 2, 4, 8)
 _NOBODY, _SEVERAL = -1, -2
 
@@ -28,7 +28,7 @@ class Geometry(NamedTuple):
     chunk_blocks: int
     slab: int
     base: tuple[int, ...]  # positions that always have memory
-    chunks: tuple[tuple[int, ...], ...]  # what each chunk has alone; (): it lies in the base
+    chunks: tuple[tuple[int, ...], ...]  # positions that a chunk has alone; (): it lies in the base
 
     def blocks_of(self, chunk: int) -> range:
         begin = chunk * self.chunk_blocks
@@ -54,11 +54,11 @@ class Geometry(NamedTuple):
 
     @property
     def grain_bytes(self) -> int:
-        """What a chunk gives or takes; the last one may be smaller."""
+        """What a chunk gives or takes; the last chunk may be smaller."""
         return max(map(len, self.chunks)) * self.slab
 
     def keeping(self, count: int) -> Geometry:
-        """With as many chunks more in the base as make it `count` bytes large."""
+        """The geometry with more chunks in its base, until the base has `count` bytes."""
         base, chunks = list(self.base), list(self.chunks)
         for at in self.elastic:
             if len(base) * self.slab >= count:
@@ -69,8 +69,8 @@ class Geometry(NamedTuple):
 
 
 def geometry_of(pieces: Sequence[Piece], blocks: int, slab: int, positions: int) -> Geometry | None:
-    """The division of a region of so many positions that keeps the least; None: there are too few
-    blocks for it. Block 0, which vLLM pads with, is in the base."""
+    """The division of a region of `positions` positions that keeps the least; None: it has too few
+    blocks. The base has block 0, which vLLM pads with."""
     size = math.lcm(*(slab // math.gcd(slab, piece.stride) for piece in pieces))
     found = [
         _divided(pieces, blocks, slab, positions, size * factor)

@@ -1,9 +1,9 @@
 """KvdConnector: what vLLM makes of `"kv_connector":"KvdConnector"`.
 
-Level 1: the KV cache lies in kvd's pool. Level 2: full blocks are stored in kvd, and found there by
-whoever runs this model. Level 3, with KvdScheduler: preempted requests are parked instead of
-recomputed, and kvd decides who runs. This class only tells vLLM's calls apart: planning.py is the
-scheduler's side, copying.py a worker's.
+Level 1: the KV cache lies in kvd's pool. Level 2: full blocks are stored in kvd, and any engine
+that runs this model finds them there. Level 3, with KvdScheduler: preempted requests are parked
+instead of recomputed, and kvd decides which requests run. This class only tells vLLM's calls apart:
+planning.py is the scheduler's side, copying.py a worker's.
 """
 
 from __future__ import annotations
@@ -51,16 +51,17 @@ if TYPE_CHECKING:
     from vllm.v1.outputs import KVConnectorOutput
     from vllm.v1.request import Request
 
-# At the end of an engine: for the copies that are still under way.
+# How long the end of an engine waits for copies that are still under way.
 _LAST_WAIT_S = 2.0
 
 
 class KvdConnector(KVConnectorBase_V1, SupportsHMA):
-    """vLLM makes one for the scheduler and one for each worker, with a session of its own each.
+    """vLLM makes one connector for the scheduler and one for each worker; each has a session of its
+    own.
 
-    All KV cache groups of a model lie in the one region. Blocks are stored and parked too, where each
-    group has attention, to all tokens or to a window of them, and there is one worker; elsewhere the
-    log says why not.
+    All KV cache groups of a model lie in the one region. Blocks are also stored and parked where
+    each group has attention to all tokens or to a window of them, and there is one worker.
+    Elsewhere the log says why not.
     """
 
     _cache_hit_source = CacheHitSource.HOST
@@ -73,7 +74,7 @@ class KvdConnector(KVConnectorBase_V1, SupportsHMA):
         extra = transfer.kv_connector_extra_config if transfer is not None else {}
         self._options = options.parse(extra)
         if transfer is not None:
-            # vLLM's default is to fail a request whose load failed. It reads this later.
+            # vLLM's default is to fail a request whose load failed. vLLM reads this setting later.
             transfer.kv_load_failure_policy = "recompute"
         self._cache_config = kv_cache_config
         self._runner: Any = None
@@ -102,8 +103,9 @@ class KvdConnector(KVConnectorBase_V1, SupportsHMA):
 
     @classmethod
     def get_required_kvcache_layout(cls, vllm_config: VllmConfig) -> str | None:
-        """Blocks first on a GPU: then a block is one copy instead of one a layer. vLLM drops it, with a
-        line in its log, where the attention backend takes another only."""
+        """Puts blocks first on a GPU: then a block is one copy instead of one for each layer. vLLM
+        drops this wish, with a line in its log, where the attention backend accepts only another
+        layout."""
         return "BLNHC" if current_platform.is_cuda() else None
 
     # ---- a worker's side ----
@@ -142,7 +144,8 @@ class KvdConnector(KVConnectorBase_V1, SupportsHMA):
         self._copies = True
 
     def _name_cache(self) -> None:
-        """By the content of what vLLM has loaded; else by what nobody else has."""
+        """Names the cache by the content of what vLLM has loaded, or else by something that no
+        other engine has."""
         assert self.shape is not None
         try:
             models = models_of(self._runner)
@@ -161,12 +164,12 @@ class KvdConnector(KVConnectorBase_V1, SupportsHMA):
         )
 
     def get_handshake_metadata(self) -> KVConnectorHandshakeMetadata | None:
-        """Once, after the KV cache was made and before the first step."""
+        """Called once, after the KV cache was made and before the first step."""
         geometry = self._memory.geometry if self._mapper is not None else None
         return Opened(geometry, self._copies) if geometry is not None or not self._copies else None
 
     def handle_preemptions(self, kv_connector_metadata: KVConnectorMetadata) -> None:
-        """Each step, before anything of it runs."""
+        """Called in each step, before anything of it runs."""
         assert isinstance(kv_connector_metadata, Transfers)
         if self._mapper is not None and kv_connector_metadata.orders is not None:
             self._mapper.begin(kv_connector_metadata.orders)
@@ -185,8 +188,8 @@ class KvdConnector(KVConnectorBase_V1, SupportsHMA):
         self._copier.begin(right)
 
     def start_load_kv(self, forward_context: ForwardContext, **kwargs: Any) -> None:
-        """Before the forward where that reads what is loaded; after it otherwise, with nothing left
-        to do."""
+        """Called before the forward that reads loaded blocks; or after it, with nothing left to do.
+        """
         self._copier.wait()
 
     def wait_for_layer_load(self, layer_name: str) -> None:
@@ -198,7 +201,8 @@ class KvdConnector(KVConnectorBase_V1, SupportsHMA):
         """Blocks are stored once they are full, a step later."""
 
     def wait_for_save(self) -> None:
-        """After the forward. The blocks that are stored are held until kvd is done with them."""
+        """Called after the forward. The blocks that are stored are held until kvd is done with
+        them."""
         transfers = self._get_connector_metadata()
         assert isinstance(transfers, Transfers)
         self._begin(transfers.copies_after)
@@ -242,12 +246,12 @@ class KvdConnector(KVConnectorBase_V1, SupportsHMA):
         given = self._options
         sync_loads = given.load == "sync"
         if sync_loads and self._vllm_config.scheduler_config.async_scheduling:
-            # The next step is on its way before this one's load is known to have failed.
+            # The next step is on its way before this step's load is known to have failed.
             logger.warning("kvd: load is async, as sync would be wrong with async scheduling")
             sync_loads = False
         if sync_loads and (len(self.shape.windows) > 1 or any(self.shape.windows)):
-            # vLLM takes no blocks of several groups as failed, and what lies before a window is not
-            # there to compute on from the first one that did.
+            # vLLM does not take blocks of several groups as failed, and with a window the tokens
+            # before it are missing, so the request cannot compute on from the first failed block.
             logger.warning("kvd: load is async, as the model has windows, or several KV cache groups")
             sync_loads = False
         self._planner = Planner(
@@ -275,13 +279,14 @@ class KvdConnector(KVConnectorBase_V1, SupportsHMA):
     def set_xfer_handshake_metadata_pp_aware(
         self, metadata: dict[tuple[int, int], KVConnectorHandshakeMetadata]
     ) -> None:
-        """By rank in the pipeline and within its stage; nothing is copied where there are several."""
+        """By rank in the pipeline and within its stage. Nothing is copied where there are several.
+        """
         self.set_xfer_handshake_metadata(dict(enumerate(metadata.values())))
 
     def set_xfer_handshake_metadata(
         self, metadata: dict[int, KVConnectorHandshakeMetadata]
     ) -> None:
-        """What the workers made of the KV cache; nothing where that is as usual."""
+        """What the workers made of the KV cache; nothing where it is as usual."""
         opened = [each for each in metadata.values() if isinstance(each, Opened)]
         if self._planner is not None and not all(each.copies for each in opened):
             self._planner.copy_nothing()
@@ -353,29 +358,29 @@ class KvdConnector(KVConnectorBase_V1, SupportsHMA):
     # ---- what KvdScheduler asks ----
 
     def schedule(self, batch: kvd_client.ScheduleBatch, **facts: int) -> kvd_client.Decision | None:
-        """Client.schedule() within the step's budget; None: kvd did not answer."""
+        """Calls Client.schedule() within the step's budget; None: kvd did not answer."""
         decision = self._link.schedule(batch, facts) if self._link is not None else None
         if decision is None and self._planner is not None:
             self._planner.stats.add("stock_steps")
         return decision
 
     def set_gaps(self, gaps: Mapping[int, float]) -> bool:
-        """Client.set_gaps() within the step's budget: whether kvd knows them."""
+        """Calls Client.set_gaps() within the step's budget. Returns whether kvd knows them."""
         return self._link is not None and self._link.set_gaps(gaps)
 
     def park(self, request: Request, tables: Tables) -> None:
-        """Before the request is preempted."""
+        """Called before the request is preempted."""
         if self._planner is not None:
             self._planner.park(request, tables)
 
     @property
     def can_park(self) -> bool:
-        """Whether requests that are preempted now are parked, those that can be at all."""
+        """Whether requests that are preempted now are parked, if they can be at all."""
         return self._planner is not None and self._planner.can_park
 
     @contextlib.contextmanager
     def let_go(self) -> Iterator[None]:
-        """While nothing is handed out: no block is held for a copy, or as there is no memory for it."""
+        """While nothing is handed out: no block is held for a copy, or because it has no memory."""
         with contextlib.ExitStack() as held:
             for each in (self._balloon, self._planner):
                 if each is not None:
@@ -388,12 +393,14 @@ class KvdConnector(KVConnectorBase_V1, SupportsHMA):
             self._planner.forget_parks()
 
     def prepare(self, requests: Iterable[Request]) -> None:
-        """Before schedule(): these may be admitted with this step, and looked up then."""
+        """Called before schedule(): these requests may be admitted with this step, and are looked
+        up then."""
         if self._planner is not None:
             self._planner.prepare(requests)
 
     def parked(self, name: str) -> tuple[int, int]:
-        """Tokens of a request that are parked, and its blocks in each group; 0, 0: it is not."""
+        """How many tokens of a request are parked, and its blocks in each group; 0, 0: it is not
+        parked."""
         return self._planner.parked(name) if self._planner is not None else (0, 0)
 
     def blocks_coming(self) -> int:
@@ -402,18 +409,18 @@ class KvdConnector(KVConnectorBase_V1, SupportsHMA):
 
     @property
     def groups(self) -> int:
-        """KV cache groups, in each of which a token has its place."""
+        """The number of KV cache groups; a token has a place in each."""
         return len(self.shape.windows) if self.shape is not None else 1
 
     @property
     def balloon(self) -> Balloon | None:
-        """What there is of an elastic KV cache; None: it is not elastic."""
+        """The balloon of an elastic KV cache; None: it is not elastic."""
         return self._balloon
 
     # ---- counts ----
 
     def get_kv_connector_stats(self) -> KvdStats | None:
-        """The end of each step, after blocks were freed."""
+        """Called at the end of each step, after blocks were freed."""
         if self._planner is None:
             return None
         if self._balloon is not None:
@@ -438,8 +445,8 @@ class KvdConnector(KVConnectorBase_V1, SupportsHMA):
 
 
 def _fails_requests() -> bool:
-    """Whether vLLM fails a request whose load failed. The scheduler that is making this connector reads
-    that off its own configuration, of which a MultiConnector gives its connectors a copy."""
+    """Whether vLLM fails a request whose load failed. The scheduler that makes this connector reads
+    that from its own configuration; a MultiConnector gives its connectors a copy of it."""
     frame = sys._getframe(1)
     while frame is not None:
         config = getattr(frame.f_locals.get("self"), "vllm_config", None)
@@ -461,7 +468,7 @@ def _refuse_elastic(reason: str, is_required: bool) -> None:
 
 
 def _tensors_of(values: Any) -> list[torch.Tensor]:
-    """The tensors of a layer: one, or several for a recurrent one."""
+    """The tensors of a layer: one, or several for a recurrent layer."""
     found: list[torch.Tensor] = []
     for value in values:
         found += [value] if isinstance(value, torch.Tensor) else _tensors_of(value)
@@ -478,7 +485,7 @@ def _cache_over(
 def _opened(
     open_cache: Opener, region: kvd_client.Region, blocks: int, pieces: Sequence[Piece]
 ) -> Cache:
-    """Where kvd gives none now, one of which every copy fails: LastingCache finds another."""
+    """A cache whose copies all fail where kvd gives none now; LastingCache finds another one."""
     try:
         return open_cache(region, blocks, pieces)
     except kvd_client.KvdError as fault:
@@ -487,7 +494,7 @@ def _opened(
 
 
 def _fence_of(device: int) -> Any:
-    """An event behind all that was given to the GPU."""
+    """An event behind all the work that the GPU was given."""
     event = torch.cuda.Event()
     event.record(torch.cuda.current_stream(device))
     return event

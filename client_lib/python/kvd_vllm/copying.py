@@ -1,7 +1,7 @@
 """A worker's side: begins the copies of a step, and says when each has ended.
 
-On the worker's main thread. A copy begins once the work that was given to the GPU before it is done,
-and is reported only when kvd touches none of its bytes any more.
+It runs on the worker's main thread. A copy begins once the work that the GPU was given before it is
+done. It is reported only when kvd no longer touches any of its bytes.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ class State(enum.IntEnum):
 
 
 class Cache:
-    """kvd, as a worker's side asks it: copies between numbered blocks and names of 32 bytes.
+    """kvd, as a worker's side uses it: copies between numbered blocks and names of 32 bytes.
 
-    Calls raise what the Copier is told of as `refused` or, where they may be made again a little
-    later, as `busy`. The tickets of a kvd that died are FAILED.
+    Calls raise the errors that the Copier is given as `refused` or, where they may be repeated a
+    little later, as `busy`. The tickets of a kvd that died are FAILED.
     """
 
     def store(self, digests: Sequence[bytes], blocks: Sequence[int], park: bool) -> int:
@@ -39,7 +39,8 @@ class Cache:
         raise NotImplementedError
 
     def poll(self, tickets: Sequence[int]) -> list[State]:
-        """How each ticket stands. DONE and FAILED are final: it is not asked for again."""
+        """The state of each ticket. DONE and FAILED are final: such a ticket is not asked about
+        again."""
         raise NotImplementedError
 
     def close(self) -> None:
@@ -49,7 +50,7 @@ class Cache:
 
 # A session of kvd has 256 tickets.
 _MOST_OPEN = 128
-# A call that takes longer is of a kvd that stands still, or nearly.
+# A call that takes longer means that kvd stands still, or nearly so.
 _LATE_S = 0.08
 
 
@@ -61,14 +62,15 @@ class _Begun(NamedTuple):
 
 class Copier:
     """The copies of one worker. `fence`: returns a function that says whether all work given to the
-    device so far is done, or waits for it; None: the device is done with what it was given.
+    device so far is done, or waits for it; None: the device has finished what it was given.
 
-    A load that failed is told by request: vLLM takes the request's blocks away, and those that kvd may
-    still write stay out of use until the copy has ended. Where a step waits for it, it is told by block,
-    and the request computes into the same blocks.
+    A failed load is reported by request: vLLM takes the request's blocks away, and those that kvd
+    may still write stay out of use until the copy has ended. Where a step waits for the load, it is
+    reported by block, and the request computes into the same blocks.
 
-    While kvd stands still one call of a step finds that out: until that copy ends no other is asked for, and
-    those that wait for longer than `patience_s` fail, so that their blocks are free."""
+    While kvd stands still, one call of a step finds that out. Until that copy ends no other is
+    asked for, and copies that wait for longer than `patience_s` fail, so that their blocks are
+    free."""
 
     def __init__(
         self,
@@ -88,15 +90,16 @@ class Copier:
         self._fenced: list[tuple[Any, list[Copy]]] = []
         self._queue: deque[tuple[Copy, float]] = deque()
         self._begun: list[_Begun] = []
-        self._late: _Begun | None = None  # what kvd was too slow to take
-        self._told: set[int] = set()  # loads that vLLM knows as failed, though kvd is still at them
+        self._late: _Begun | None = None  # a copy that kvd was too slow to take
+        # Loads that vLLM knows to have failed, though kvd still works on them.
+        self._told: set[int] = set()
         self._ends = Ends()
         self._received: set[str] = set()
         self._failed: set[str] = set()
         self._bad_blocks: set[int] = set()
 
     def begin(self, copies: list[Copy]) -> None:
-        """In a step, before its forward or after it."""
+        """Begins copies, before a step's forward or after it."""
         if not copies:
             return
         if self._fence is None:
@@ -106,7 +109,7 @@ class Copier:
             self._fenced.append((self._fence(), copies))
 
     def refuse(self, copies: list[Copy]) -> None:
-        """These are not made, and that is no fault of kvd's."""
+        """These copies are not made, and kvd is not at fault."""
         for copy in copies:
             self._ends.refused.append(copy.number)
             if copy.kind == Kind.LOAD:
@@ -114,7 +117,8 @@ class Copier:
             self._told.discard(copy.number)
 
     def wait(self) -> None:
-        """Before a forward that reads loaded blocks: returns when they are there, or known bad."""
+        """Called before a forward that reads loaded blocks: returns when they are there or known to
+        be bad."""
         if not self._is_waited_for():
             return
         for event, copies in self._fenced:
@@ -129,24 +133,25 @@ class Copier:
             self.advance()
 
     def advance(self) -> None:
-        """At the end of a step: what the device is done with is submitted, what has ended is noted."""
+        """At the end of a step: submits copies for which the device has finished its work, and
+        notes those that have ended."""
         while self._fenced and self._fenced[0][0].query():
             self._enqueue(self._fenced.pop(0)[1])
         self._submit()
         self._poll()
 
     def take_received(self) -> set[str]:
-        """Requests whose load between steps is over, well or not."""
+        """Requests whose load between steps is over, whether or not it succeeded."""
         taken, self._received = self._received, set()
         return taken
 
     def take_failed(self) -> set[str]:
-        """The requests among these into which nothing was loaded."""
+        """Requests among these into which nothing was loaded."""
         taken, self._failed = self._failed, set()
         return taken
 
     def take_bad_blocks(self) -> set[int]:
-        """Blocks for which a step waited, and into which nothing was loaded."""
+        """Blocks that a step waited for and into which nothing was loaded."""
         taken, self._bad_blocks = self._bad_blocks, set()
         return taken
 
@@ -158,7 +163,7 @@ class Copier:
         return taken
 
     def close(self, timeout_s: float) -> None:
-        """Waits for the copies that were begun, then ends what is left."""
+        """Waits for the copies that were begun, then ends those that are left."""
         deadline = self._clock() + timeout_s
         while (self._begun or self._queue) and self._clock() < deadline:
             self.advance()
@@ -204,7 +209,7 @@ class Copier:
                     self._late = begun
 
     def _lose_patience(self, stands_since: float) -> None:
-        """With a kvd that stands still: it knows nothing of what waits here."""
+        """For a kvd that stands still: it knows nothing of the copies that wait here."""
         if self._clock() < stands_since + self._patience_s:
             return
         while self._queue:

@@ -19,13 +19,14 @@ from kvd_vllm.planning import Index
 
 _T = TypeVar("_T")
 
-# A worker's calls: they wait for the daemon's loop, not for copies. One without an answer in time has
-# begun all the same, or ends as failed.
+# The timeout of a worker's calls: they wait for the daemon's loop, not for copies. A copy whose
+# call got no answer in time may have begun all the same, or ends as failed.
 _CALL_S = 0.1
-# The calls that name the cache, in the first step. Without an answer the finder's thread makes them.
+# The timeout of calls that name the cache, in the first step. Without an answer the finder's thread
+# makes them.
 _OPEN_S = 0.25
-# After a late answer the next steps do not ask: a 50th of the time is lost at most. Longer each time
-# in a row, but not so long that what is parked and not needed any more fills kvd.
+# After a late answer the next steps do not ask, so at most a 50th of the time is lost. The rest is
+# longer each time in a row, but not so long that parked blocks that are no longer needed fill kvd.
 _FIRST_REST_S, _LONGEST_REST_S = 0.1, 1.0
 _RETRY_S, _ATTACH_S = 0.5, 2.0
 _QUIET_S = 60.0
@@ -34,11 +35,11 @@ _MOST_BLOCKS, _MOST_PIECES = 4096, 65536
 
 
 class Link(Index):
-    """The scheduler's session. Every call ends within the step's budget; without an answer it is
-    None or 0, and the engine goes on as stock vLLM.
+    """The scheduler's session. Every call ends within the step's budget. Without an answer it
+    returns None or 0, and the engine goes on as stock vLLM.
 
-    A daemon that is gone is looked for by a thread of this object, so that no step waits for an
-    attach. One line in the log when it stops to answer, one when it answers again.
+    A thread of this object looks for a daemon that is gone, so that no step waits for an attach.
+    The log gets one line when kvd stops answering, and one when it answers again.
     """
 
     def __init__(
@@ -64,7 +65,8 @@ class Link(Index):
             self._lose(fault)
 
     def open(self, shape: CacheShape) -> None:
-        """The cache, once the worker's side has said what it is named by. In the first step."""
+        """Opens the cache, once the worker's side has said what names it. This happens in the first
+        step."""
         self._shape = shape
         if self._is_up:
             try:
@@ -106,14 +108,15 @@ class Link(Index):
         call = functools.partial(self._client.set_gaps, gaps, timeout=self._budget)
 
         def tell() -> bool:
-            with contextlib.suppress(kvd_client.Unsupported):  # an older kvd: the class's gap counts
+            # An older kvd: the class's gap counts.
+            with contextlib.suppress(kvd_client.Unsupported):
                 call()
             return True
 
         return self._ask(tell) is True
 
     def take_unanswered(self) -> int:
-        """Calls without an answer in time, since this was asked last."""
+        """Calls without an answer in time since the last call of this."""
         taken, self._unanswered = self._unanswered, 0
         return taken
 
@@ -152,13 +155,14 @@ class Link(Index):
         return answer
 
     def _post(self, call: Callable[[], None]) -> bool:
-        """What goes with the next question. Not while these are not answered: nobody may read it."""
+        """Posts what goes with the next question. It posts nothing while such posts are not
+        answered, since nothing may be reading them."""
         if self._rest_s > _FIRST_REST_S:
             return False
         return self._ask(lambda: call() is None) is True
 
     def _attach(self, timeout_s: float) -> None:
-        """Opens what is not open, or takes up the session again."""
+        """Opens what is not open, or resumes the session."""
         if self._client is None:
             self._client = self._session(timeout_s)
         self._client.ping(timeout_s)
@@ -169,8 +173,8 @@ class Link(Index):
             )  # fmt: skip
 
     def _session(self, timeout_s: float) -> kvd_client.Client:
-        """Whatever memory kvd lends: this side maps none of it, so that a scheduler in a process of its
-        own makes no context on a GPU."""
+        """A session for whatever memory kvd lends. This side maps none of it, so that a scheduler in a
+        process of its own makes no context on a GPU."""
         return kvd_client.Client(
             self._options.endpoint, engine_name=self._options.engine_name,
             transport=kvd_client.Transport.RING, memory=kvd_client.Memory.UNMAPPED, timeout=timeout_s,
@@ -183,19 +187,20 @@ class Link(Index):
         self._finder.start()
 
     def _find(self) -> None:
-        """Until the daemon is there again."""
+        """Runs until the daemon is there again."""
         while not self._closed.wait(_RETRY_S):
             try:
                 self._attach(_ATTACH_S)
             except kvd_client.KvdError:
                 continue
             if self._shape is not None and self._cache is None:
-                continue  # it was told meanwhile
+                continue  # it was found meanwhile
             self._is_up = True
             return
 
     def _tell(self, fault: Exception) -> None:
-        """Logs a fault; late answers once a minute at most, as a busy machine may have many."""
+        """Logs a fault. Late answers are logged at most once a minute, because a busy machine may
+        have many."""
         late = isinstance(fault, kvd_client.DeadlineExceeded)
         if not self._told and not (late and self._clock() < self._quiet_until):
             self._told = True
@@ -207,7 +212,7 @@ class Link(Index):
 
 
 class _Parts(NamedTuple):
-    """The tickets of one copy that are not over, and whether a part of it has failed."""
+    """The tickets of one copy that are not over, and whether a part of the copy has failed."""
 
     open: list[int]
     failed: bool
@@ -215,7 +220,7 @@ class _Parts(NamedTuple):
 
 class KvdCache(Cache):
     """A worker's region as blocks, in its session. A copy of more blocks than kvd takes in one call
-    is several calls; it has ended when all of them have."""
+    becomes several calls; it has ended when all of them have."""
 
     def __init__(
         self,
@@ -263,7 +268,7 @@ class KvdCache(Cache):
             try:
                 begun.append(call(digests[at : at + self._most], blocks[at : at + self._most]))
             except kvd_client.KvdError as error:
-                # With a ticket: kvd may have begun, though it did not say so in time.
+                # With a ticket kvd may have begun, though it did not say so in time.
                 ticket = getattr(error, "ticket", 0)
                 if ticket:
                     begun.append(ticket)
@@ -288,7 +293,8 @@ class KvdCache(Cache):
 
 
 class NoCache(Cache):
-    """Where the KV cache does not lie in kvd, or kvd has opened none for it: every copy fails."""
+    """Stands in where the KV cache does not lie in kvd, or kvd has opened no cache for it: every
+    copy fails."""
 
     def store(self, digests: Sequence[bytes], blocks: Sequence[int], park: bool) -> int:
         raise kvd_client.Unavailable("kvd has no cache for this engine")
@@ -300,4 +306,4 @@ class NoCache(Cache):
         return []
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Does nothing: nothing is open."""

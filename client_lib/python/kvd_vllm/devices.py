@@ -17,8 +17,9 @@ _MOST_DEVICES = 64
 
 
 def client_of_gpu(open_client: Callable[[int], kvd_client.Client], wanted: uuid.UUID) -> kvd_client.Client:
-    """The session with that one of kvd's devices which is the wanted GPU. `open_client` takes the
-    number of a device. Raises Unsupported with the remedy where kvd lends memory of others only."""
+    """The session with the one of kvd's devices that is the wanted GPU. `open_client` takes the
+    number of a device. Raises Unsupported with the remedy where kvd lends memory only of other
+    GPUs."""
     found: list[str] = []
     fault: kvd_client.Unsupported | None = None
     for number in range(_MOST_DEVICES):

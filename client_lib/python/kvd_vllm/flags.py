@@ -1,8 +1,8 @@
 """The one command that is right for this kvd, this GPU and this vLLM: python -m kvd_vllm flags.
 
-vLLM takes .92 of the GPU for its own and refuses to start where less is free, before any plug-in is
-asked. kvd's pool is not free, so the share has to be said; so has the scheduler class, which must be
-the one for vLLM's way of scheduling.
+vLLM takes 0.92 of the GPU for itself and refuses to start where less is free, before it asks any
+plug-in. kvd's pool is not free, so the share has to be given. So has the scheduler class, which
+must match vLLM's way of scheduling.
 """
 
 from __future__ import annotations
@@ -18,23 +18,24 @@ import kvd_client
 
 from kvd_vllm import CONNECTOR
 
-# What other processes, and the context that vLLM makes, may take between this look and vLLM's own.
+# The memory that other processes, and the context that vLLM makes, may take between this look and
+# vLLM's own.
 MARGIN_BYTES = 1 << 30
-# The least part of a GPU that weights and activations of an engine fit into.
+# The smallest part of a GPU that weights and activations of an engine fit into.
 LEAST_SHARE = 0.02
-# vLLM's kernels for CPUs refuse its own default.
+# vLLM's kernels for CPUs refuse vLLM's own default.
 CPU_BLOCK_TOKENS = 32
 _GIB = float(1 << 30)
 
 
 class NoFlags(Exception):
-    """Why no flags are right here, with the remedy."""
+    """Says why no flags are right here, with the remedy."""
 
 
 class Gpu(NamedTuple):
     name: str
     total: int
-    free: int  # beside kvd's pool, and all else that runs
+    free: int  # besides kvd's pool and everything else that runs
 
 
 class Pool(NamedTuple):
@@ -52,8 +53,8 @@ class Flag(NamedTuple):
 
 
 def share_of(gpu: Gpu, engines: int) -> float:
-    """--gpu-memory-utilization: vLLM asks that this part of the whole GPU be free as it starts. Rounded
-    down. Each engine finds what those before it have taken."""
+    """--gpu-memory-utilization: vLLM requires that this part of the whole GPU is free when it
+    starts. Rounded down. Each engine finds what the engines before it have taken."""
     share = int(100 * (gpu.free - MARGIN_BYTES) / engines / gpu.total) / 100
     if share < LEAST_SHARE:
         raise NoFlags(
@@ -64,7 +65,7 @@ def share_of(gpu: Gpu, engines: int) -> float:
 
 
 def cache_bytes(lent: Pool, engines: int) -> int | None:
-    """--kv-cache-memory-bytes: an equal part of what the pool has, in whole slabs."""
+    """--kv-cache-memory-bytes: an equal part of the pool's free memory, in whole slabs."""
     if lent.free is None:
         return None
     count = lent.free // lent.slab // engines * lent.slab
@@ -77,7 +78,7 @@ def cache_bytes(lent: Pool, engines: int) -> int | None:
 
 
 def flags_for(gpu: Gpu | None, lent: Pool, is_async: bool, engines: int = 1) -> list[Flag]:
-    """`gpu`: the one that kvd lends memory of; None: vLLM computes on CPUs."""
+    """`gpu`: the GPU that kvd lends memory of; None: vLLM computes on CPUs."""
     if (gpu is None) != (lent.memory == kvd_client.Memory.HOST):
         kind = "host memory" if gpu is not None else "memory of a GPU"
         backend = "cuda" if gpu is not None else "host"
@@ -102,7 +103,7 @@ def flags_for(gpu: Gpu | None, lent: Pool, is_async: bool, engines: int = 1) -> 
 
 
 def command(model: str, flags: list[Flag], endpoint: str | None) -> str:
-    """As one types it."""
+    """The command as one types it."""
     lines = [f"vllm serve {shlex.quote(model)}"]
     lines += [f"  {flag.name} {shlex.quote(flag.value)}" for flag in flags]
     if endpoint:
@@ -111,7 +112,7 @@ def command(model: str, flags: list[Flag], endpoint: str | None) -> str:
 
 
 def pool_of(session: kvd_client.SessionInfo) -> Pool:
-    """Asks kvd's admin interface what it can still lend (KVD_ADMIN_URL, as kvdctl)."""
+    """Asks kvd's admin interface what kvd can still lend (KVD_ADMIN_URL, as kvdctl does)."""
     url = os.environ.get("KVD_ADMIN_URL") or "http://127.0.0.1:8470"
     free = None
     try:
@@ -139,7 +140,7 @@ def gpu_of(session: kvd_client.SessionInfo) -> Gpu | None:
 
 
 def schedules_async(model: str | None, gpu: Gpu | None) -> bool:
-    """As vLLM itself decides for that model; by its defaults where none is named."""
+    """Decides as vLLM itself does for that model, or by vLLM's defaults where none is named."""
     if model is None:
         return gpu is not None
     from vllm.engine.arg_utils import EngineArgs

@@ -1,4 +1,4 @@
-"""What a request asks for in vllm_xargs of the API."""
+"""The goals that a request asks for in vllm_xargs of the API."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LONGEST_GOAL_S = 3600.0
 
 
 class Goals(NamedTuple):
-    """0: what its SLO class has."""
+    """0: the goal of its SLO class."""
 
     ttft_ns: int = 0
     tbt_ns: int = 0

@@ -1,7 +1,7 @@
 """KV cache groups: which blocks of each a prefix needs, and in which order kvd is asked for them.
 
-vLLM divides a model's layers into groups with a block table each. A group looks back at all tokens, or
-at a window of them: what lies before the window is vLLM's null block in its table.
+vLLM divides a model's layers into groups with a block table each. A group looks back at all tokens,
+or at a window of them: blocks before the window are vLLM's null block in the group's table.
 """
 
 from __future__ import annotations
@@ -17,14 +17,15 @@ Place = tuple[int, int]
 
 
 class Groups:
-    """`windows`: of each group, how many tokens it looks back; 0: to the first."""
+    """`windows`: for each group, how many tokens it looks back; 0: to the first token."""
 
     def __init__(self, windows: Sequence[int], block_tokens: int) -> None:
         self._windows = tuple(windows)
         self._block_tokens = block_tokens
         self.has_windows = any(windows)
         whole = [group for group, window in enumerate(windows) if not window]
-        # The groups of which a prefix needs every block; without one that looks back at all, all.
+        # The groups of which a prefix needs every block. Where no group looks back at all tokens,
+        # these are all groups.
         self.leading = whole or list(range(len(windows)))
 
     def first_needed(self, group: int, tokens: int) -> int:
@@ -33,12 +34,13 @@ class Groups:
         return max(0, tokens - window + 1) // self._block_tokens if window else 0
 
     def places_ahead(self, last: int) -> list[Place]:
-        """The blocks of a prefix that must be there without a gap, in the order to ask in."""
+        """The blocks of a prefix that must be there without a gap, in the order in which to ask for
+        them."""
         return [(group, at) for at in range(last) for group in self.leading]
 
     def places_in_windows(self, first: int, last: int) -> list[Place]:
         """What the other groups need at the end of a prefix of `last` blocks, of which `first` are
-        there anyway: the last ones come first."""
+        there anyway. The last blocks come first."""
         tokens = last * self._block_tokens
         others = [group for group in range(len(self._windows)) if group not in self.leading]
         begin = {group: self.first_needed(group, tokens) for group in others}
@@ -51,7 +53,7 @@ class Groups:
 
 
 def blocks_at(tables: Tables, first: int, last: int) -> dict[Place, int]:
-    """The blocks at these positions, without those that are nothing."""
+    """The blocks at these positions, without null blocks."""
     return {
         (group, at): table[at]
         for at in range(first, last)

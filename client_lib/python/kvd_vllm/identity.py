@@ -1,7 +1,7 @@
-"""What names the blocks of a model and of its adapters: their content, and never a path, a time or a
-name. A byte-equal copy in another folder has the same, and changed weights have another.
+"""What names the blocks of a model and of its adapters: their content, and never a path, a time or
+a name. A byte-equal copy in another folder gets the same name, and changed weights get another one.
 
-The worker takes it of the tensors that it has loaded, so every way to load them is covered.
+The worker computes it from the tensors that it has loaded, so it covers every way to load them.
 """
 
 from __future__ import annotations
@@ -21,17 +21,18 @@ if TYPE_CHECKING:
     from vllm.config import VllmConfig
     from vllm.v1.kv_cache_interface import KVCacheConfig
 
-# Moves where bytes that were stored by an older version of this package must not be found.
+# Change this where bytes that were stored by an older version of this package must not be found.
 _FORMAT = "kvd_vllm 3"
-# Numbers of a tensor that are looked at, evenly spaced in each dimension: for its identity, and to see
-# whether it has changed.
+# How many numbers of a tensor are looked at, evenly spaced in each dimension: for its identity, and
+# to see whether it has changed.
 _POINTS, _FEW_POINTS = 4096, 16
-# Columns of a matrix that only the layer itself can read.
+# How many columns are read of a matrix that only the layer itself can read.
 _COLUMNS = 8
-# Up to here all numbers of a tensor are added up, too, on a CPU; a GPU reads its memory in a moment.
+# Tensors up to this size have all their numbers added up, too, on a CPU. A GPU reads its memory in
+# a moment, so there is no limit there.
 _MOST_SUMMED = 2 << 30
 _WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-# What says where a model came from, and not what it computes.
+# Settings that say where a model came from, and not what it computes.
 _ORIGIN = ("_name_or_path", "name_or_path", "_commit_hash", "transformers_version", "auto_map")
 # A model's files that say how its processor makes tensors of what is no text.
 _PROCESSORS = (
@@ -39,16 +40,17 @@ _PROCESSORS = (
 )  # fmt: skip
 
 
-# What another vLLM, or a kind of tensor that was never tried, may answer with.
+# Errors that another vLLM, or a kind of tensor that was never tried, may raise.
 UNEXPECTED = (AttributeError, LookupError, NotImplementedError, RuntimeError, TypeError, ValueError)
 
 
 class NoIdentity(Exception):
-    """Why what was loaded cannot be told from other content."""
+    """Says why what was loaded cannot be told apart from other content."""
 
 
 class Identity(NamedTuple):
-    """All that the bytes of a block depend on, beside its tokens and what vLLM's hash of them holds."""
+    """Everything that the bytes of a block depend on, besides its tokens and what vLLM's hash of
+    them includes."""
 
     model: str  # its architecture, for people
     weights: str
@@ -56,14 +58,14 @@ class Identity(NamedTuple):
     engine: str  # vLLM's minor version and the attention backends
 
     def name(self) -> str:
-        """What the cache is opened under."""
+        """The name that the cache is opened under."""
         return f"{_FORMAT} {self.model} weights {self.weights} config {self.config} {self.engine}"
 
 
 def identity_of(
     config: VllmConfig, cache: KVCacheConfig, models: Mapping[str, torch.nn.Module]
 ) -> Identity:
-    """`models`: what computes KV, by a name of this package's. Raises NoIdentity."""
+    """`models`: the modules that compute KV, under names of this package. Raises NoIdentity."""
     if getattr(config.cache_config, "calculate_kv_scales", False):
         raise NoIdentity("the scales of its KV cache come from the first request")
     try:
@@ -74,7 +76,7 @@ def identity_of(
 
 
 def private(reason: str) -> str:
-    """Instead of a content that cannot be told: nobody else has the same."""
+    """Stands for content that cannot be identified: no other engine has the same identity."""
     return f"private {uuid.uuid4().hex}: {reason}"
 
 
@@ -84,7 +86,8 @@ def random_content() -> bytes:
 
 
 def weights_of(models: Mapping[str, torch.nn.Module]) -> str:
-    """A digest of all tensors: names, types, shapes, a sample of each, and a sum. Raises NoIdentity."""
+    """A digest of all tensors: names, types, shapes, a sample of each, and a sum. Raises
+    NoIdentity."""
     if not models:
         raise NoIdentity("the worker's model is not where it is looked for")
     try:
@@ -103,7 +106,7 @@ def weights_of(models: Mapping[str, torch.nn.Module]) -> str:
 
 
 def _digest(tensors: Iterable[tuple[str, torch.Tensor]], summed: bool) -> bytes:
-    """What a device has of it comes in one read."""
+    """Takes a digest of the tensors; those of one device come in one read."""
     found = hashlib.sha256()
     samples: dict[torch.device, list[torch.Tensor]] = {}
     for name, tensor in sorted(tensors, key=lambda each: each[0]):
@@ -126,13 +129,13 @@ def _sample(tensor: torch.Tensor, points: int) -> torch.Tensor:
 
 
 def _sum(tensor: torch.Tensor) -> torch.Tensor:
-    """The sum of all numbers, read as integers, as bytes. Their order does not change it."""
+    """The sum of all numbers, read as integers, as bytes. It does not depend on their order."""
     words = tensor.contiguous().reshape(-1).view(_WORDS.get(tensor.element_size(), torch.uint8))
     return words.sum(dtype=torch.int64).reshape(1).view(torch.uint8)
 
 
 def _tensors_of(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
-    """An adapter's wrapper around a layer changes nothing of what the layer is."""
+    """Leaves out an adapter's wrapper around a layer, which does not change what the layer is."""
     for name, module in model.named_modules():
         own = [*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)]
         for inner, tensor in own:
@@ -143,7 +146,7 @@ def _tensors_of(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 def _plain(name: str, tensor: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
-    """Some tensors keep their bytes in others."""
+    """Some tensors keep their bytes in others, which are returned here."""
     if is_traceable_wrapper_subclass(tensor):
         for inner in tensor.__tensor_flatten__()[0]:
             yield from _plain(f"{name}.{inner}", getattr(tensor, inner))
@@ -155,8 +158,9 @@ def _plain(name: str, tensor: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]
 
 
 def _column_sample(module: Any, name: str, device: torch.device) -> torch.Tensor:
-    """On a CPU vLLM packs the matrix of a linear layer where only the layer's own code can read it. What
-    the layer makes of a vector with a single 1 is a column of it, exactly. Raises NoIdentity."""
+    """On a CPU vLLM packs the matrix of a linear layer so that only the layer's own code can read
+    it. If the layer is given a vector with a single 1, it returns exactly one column of the matrix.
+    Raises NoIdentity."""
     width = getattr(module, "input_size_per_partition", 0)
     method = getattr(module, "quant_method", None)
     if not width or method is None:
@@ -188,7 +192,7 @@ def parts_of(models: Mapping[str, torch.nn.Module]) -> list[Part]:
 
 
 def glimpse_of(part: Part) -> bytes:
-    """A little of a tensor, which is another once it was written over. Of one that is packed it is
+    """A few numbers of a tensor, which change when it is written over. For a packed tensor it is
     enough that the same object reads it."""
     module, name = part
     found = b""
@@ -213,7 +217,8 @@ def config_of(
             (sorted(each.layer_names), repr(each.kv_cache_spec)) for each in cache.kv_cache_groups
         ],
         "layout": str(cache.kv_cache_layout),
-        # Its tensors hold the factors for short and for long texts; --max-model-len decides between them.
+        # Its tensors hold the factors for short and for long texts; --max-model-len chooses between
+        # them.
         "long_rope": sorted(
             {
                 str(module.use_long_rope)
@@ -254,7 +259,8 @@ def _without_origin(facts: Any) -> Any:
 
 
 def engine_of(config: VllmConfig) -> str:
-    """Another version or backend may order the bytes of a block otherwise, under the same layout."""
+    """Another version or backend may order the bytes of a block differently, under the same layout.
+    """
     import vllm
 
     layers = config.compilation_config.static_forward_context.values()
@@ -268,7 +274,7 @@ def engine_of(config: VllmConfig) -> str:
 
 
 def adapter_of(adapter: Any) -> bytes:
-    """32 bytes that stand for the content of a LoRA adapter as it was loaded: all of it. Raises
+    """32 bytes that stand for the whole content of a LoRA adapter as it was loaded. Raises
     NoIdentity."""
     found = hashlib.sha256()
     for kind in ("loras", "modules_to_save"):
@@ -280,8 +286,9 @@ def adapter_of(adapter: Any) -> bytes:
 
 
 def tensors_of(item: Any) -> bytes:
-    """32 bytes that stand for what a processor made of an image, sound or video: all that the model is
-    given of it, whoever called it what and whichever code made it. Raises NoIdentity."""
+    """32 bytes that stand for what a processor made of an image, sound or video: everything that
+    the model is given of it, whatever it was called and whichever code made it. Raises NoIdentity.
+    """
     if item is None or "address" in item:
         raise NoIdentity("its tensors are elsewhere")
     found = hashlib.sha256()

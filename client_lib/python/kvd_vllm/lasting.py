@@ -1,7 +1,7 @@
-"""A worker's cache that outlives kvd: a kvd that was started again does not know the region in which
-vLLM computes, so blocks go by way of a window, a small region of the new one, and this process
-copies them there and back. On the worker's thread, but for the search for the new kvd.
-"""
+"""A worker's cache that outlives kvd. A kvd that was started again does not know the region in
+which vLLM computes. So blocks go by way of a window, a small region of the new kvd, and this
+process copies them there and back. All of it runs on the worker's thread, except the search for the
+new kvd."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from kvd_vllm.copying import Cache, State
 from kvd_vllm.layout import CacheShape, Piece
 from kvd_vllm.memory import logger
 
-# The window's share of the KV cache: copies larger than it go in parts, one after the other.
+# The window's share of the KV cache. Copies larger than the window go in parts, one after the
+# other.
 _SHARE = 8
 _FIRST_RETRY_S, _LONGEST_RETRY_S = 0.5, 30.0
 _CALL_S = 2.0
@@ -35,16 +36,17 @@ class _Move:
     park: bool
     digests: list[bytes]
     blocks: list[int]
-    ticket: int = 0  # of the part; 0: none
+    ticket: int = 0  # ticket of the part; 0: none
     slots: list[int] = field(default_factory=list)
     state: State = State.PENDING
 
 
 class WindowCache(Cache):
-    """`inner` copies between kvd and the window, whose slots hold a block each, piece after piece.
+    """`inner` copies between kvd and the window, whose slots hold one block each, piece after
+    piece.
 
-    `kv`, `window`: the bytes of both regions, as numpy arrays. The caller keeps the blocks as they
-    are until their copy is over, so parts of it may be copied late.
+    `kv`, `window`: the bytes of both regions, as numpy arrays. The caller keeps the blocks
+    unchanged until their copy is over, so parts of it may be copied late.
     """
 
     def __init__(
@@ -80,7 +82,7 @@ class WindowCache(Cache):
         self._kv = self._window = None
 
     def _begin(self, move: _Move) -> int:
-        """Raises what the first part is refused with."""
+        """Raises the error that the first part is refused with."""
         self._start_part(move)
         self._number += 1
         self._moves[self._number] = move
@@ -102,7 +104,7 @@ class WindowCache(Cache):
             move.state = State.FAILED
 
     def _start_part(self, move: _Move) -> bool:
-        """False: the window is full, of parts of others."""
+        """False: the window is full of parts of other copies."""
         count = min(len(self._free), len(move.blocks))
         slots, digests, blocks = self._free[:count], move.digests[:count], move.blocks[:count]
         if not slots:
@@ -118,7 +120,7 @@ class WindowCache(Cache):
         return True
 
     def _end_part(self, move: _Move) -> State:
-        """The state of the part that is under way; DONE where none is."""
+        """The state of the part that is under way; DONE where there is none."""
         if move.ticket == 0:
             return State.DONE
         state = self._inner.poll([move.ticket])[0]
@@ -145,15 +147,15 @@ class WindowCache(Cache):
             at += piece.bytes
 
 
-# What opens a cache: of blocks in a region, which has so many of them, with these pieces.
+# Opens a cache over a region, which has so many blocks made of these pieces.
 Opener = Callable[[kvd_client.Region, int, Sequence[Piece]], Cache]
 
 
 class LastingCache(Cache):
-    """`first`, and after its kvd has gone one that the next kvd gives; until then calls raise what
-    it is refused with. Copies of a kvd that has gone have FAILED.
+    """Serves `first` and, after its kvd has gone, a cache that the next kvd gives. Until then calls
+    raise the error it is refused with. Copies of a kvd that has gone are FAILED.
 
-    There are no windows on a GPU: the log says so, and vLLM is to be restarted.
+    There are no windows on a GPU: the log says so, and vLLM has to be restarted.
     """
 
     def __init__(
@@ -235,7 +237,7 @@ class LastingCache(Cache):
                 logger.warning("kvd: the memory to copy through was not given back: %s", fault)
 
     def _lose(self) -> None:
-        """The window of a kvd that has gone is of no use, and the next one needs its memory."""
+        """The window of a kvd that has gone is useless, and the next kvd needs its memory."""
         if not self._lost:
             self._lost = True
             self._cache.close()
@@ -267,7 +269,8 @@ class LastingCache(Cache):
                     logger.warning("kvd: nothing is stored or parked, as kvd gave no memory to copy through: %s", fault)
 
     def _open(self) -> tuple[Cache, kvd_client.Region | None]:
-        """Over vLLM's own memory where kvd knows it, else by way of a window. Raises _NoWindow."""
+        """Opens a cache over vLLM's own memory where kvd knows it, else by way of a window. Raises
+        _NoWindow."""
         try:
             return self._open_cache(self._region, self._shape.blocks, self._pieces), None
         except kvd_client.NotFound:

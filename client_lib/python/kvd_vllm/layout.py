@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Piece(NamedTuple):
-    """A part of every block: block n's lies at offset + n * stride of the region."""
+    """A part that every block has: for block n it lies at offset + n * stride of the region."""
 
     offset: int
     stride: int
@@ -22,21 +22,23 @@ class Piece(NamedTuple):
 
 
 class CacheShape(NamedTuple):
-    """What both sides of a connector tell kvd of the KV cache."""
+    """What both sides of a connector tell kvd about the KV cache."""
 
-    model: str  # what names its content (identity.py), which the worker's side finds out; "": not yet
+    model: str  # names its content (identity.py); the worker's side finds it out; "": not yet
     block_tokens: int
     block_bytes: int
     blocks: int
-    windows: tuple[int, ...]  # of each KV cache group: how many tokens it looks back; 0: to the first
+    # For each KV cache group, how many tokens it looks back; 0: to the first.
+    windows: tuple[int, ...]
 
 
-# All of a block in these caches is written by the time its tokens are computed, and nothing after it.
+# Blocks of these caches are fully written by the time their tokens are computed, and nothing writes
+# them after that.
 _WHOLE = ("FullAttentionSpec", "MLAAttentionSpec", "SlidingWindowSpec")
 
 
 def refusal(config: VllmConfig, cache: KVCacheConfig) -> str:
-    """Why blocks of this engine cannot be stored or parked; "": they can."""
+    """Why blocks of this engine cannot be stored or parked; "": they can be."""
     parallel = config.parallel_config
     if parallel.world_size > 1:
         return f"{parallel.world_size} workers share a model; one is what works"
@@ -65,10 +67,11 @@ def refusal(config: VllmConfig, cache: KVCacheConfig) -> str:
 
 
 def _refusal_behind_a_prefix(config: VllmConfig) -> str:
-    """Why vLLM cannot compute behind tokens whose KV it was given; "": it can. With prefix caching it
-    does so itself. Where that is off the operator may not want it, which is nothing to kvd, or vLLM has
-    turned it off because it would be wrong: then chunks of a prompt are off, too, or it says that the
-    model or the way in which it computes has none."""
+    """Why vLLM cannot compute behind tokens whose KV it was given; "": it can. With prefix caching
+    vLLM does so itself. If prefix caching is off, the operator may not want it, which does not
+    concern kvd; or vLLM has turned it off because it would be wrong. In that case chunked prompts
+    are off, too, or vLLM says that the model or the way in which it computes has no prefix caching.
+    """
     if config.cache_config.enable_prefix_caching:
         return ""
     if not config.model_config.is_prefix_caching_supported:
@@ -84,8 +87,8 @@ def _refusal_behind_a_prefix(config: VllmConfig) -> str:
 
 
 def shape_of(config: VllmConfig, cache: KVCacheConfig) -> CacheShape:
-    """The shape of a KV cache that is not refused. A block belongs to one group at a time, and has the
-    same bytes for each."""
+    """The shape of a KV cache that is not refused. A block belongs to one group at a time, and has
+    equally many bytes for each."""
     return CacheShape(
         "", config.cache_config.block_size,
         sum(piece.bytes for piece in pieces_planned(cache)), cache.num_blocks,
@@ -94,20 +97,21 @@ def shape_of(config: VllmConfig, cache: KVCacheConfig) -> CacheShape:
 
 
 def _window_of(spec: Any) -> int:
-    """vLLM keeps what the last token looks back at, and for some draft models a few tokens more."""
+    """vLLM keeps the tokens that the last one looks back at, and for some draft models a few more.
+    """
     window = spec.sliding_window if type(spec).__name__ == "SlidingWindowSpec" else 0
     return window + spec.extra_retained_tokens if window else 0
 
 
 def pieces_of(tensors: Iterable[torch.Tensor], base: int, blocks: int) -> list[Piece]:
-    """The parts of a block, in the order of their addresses; neighbours are one. Raises ValueError
-    where a block of a tensor is not one run of bytes."""
+    """The parts of a block, in the order of their addresses, with neighbours joined. Raises
+    ValueError where a block of a tensor is not one run of bytes."""
     return _joined(_piece_of(tensor, base, blocks) for tensor in tensors)
 
 
 def pieces_planned(cache: KVCacheConfig) -> list[Piece]:
-    """The same by what vLLM is going to allocate, in its one allocation. Raises ValueError where its
-    groups divide that into different blocks."""
+    """The same, computed from what vLLM is going to allocate in its one allocation. Raises
+    ValueError where its groups divide that into different blocks."""
     size = {
         layer: group.kv_cache_spec.page_size_bytes
         for group in cache.kv_cache_groups
@@ -124,7 +128,7 @@ def pieces_planned(cache: KVCacheConfig) -> list[Piece]:
 
 
 def _joined(some: Iterable[Piece]) -> list[Piece]:
-    """Neighbours are one, and so are layers of different groups, which share their bytes."""
+    """Joins neighbours, and layers of different groups, which share their bytes."""
     joined: list[Piece] = []
     for piece in sorted(set(some)):
         last = joined[-1] if joined else None
@@ -151,8 +155,8 @@ def _piece_of(tensor: Any, base: int, blocks: int) -> Piece:
 
 
 def _is_one_run(block: Any) -> bool:
-    """Whether its elements fill a run of memory, in whichever order: some attention backends see the
-    heads of a block before its tokens, which lie the other way round."""
+    """Whether its elements fill a run of memory, in any order: some attention backends see the
+    heads of a block before its tokens, though they lie in memory the other way round."""
     expected = 1
     for stride, size in sorted(zip(block.stride(), block.shape, strict=True)):
         if size > 1 and stride != expected:
@@ -162,5 +166,5 @@ def _is_one_run(block: Any) -> bool:
 
 
 def digest_of(block_hash: bytes) -> bytes:
-    """vLLM's hash of a block as 32 bytes, which kvd asks for."""
+    """vLLM's hash of a block as the 32 bytes that kvd requires."""
     return block_hash if len(block_hash) == 32 else hashlib.sha256(block_hash).digest()

@@ -1,7 +1,6 @@
-"""What a worker has loaded now: the weights and the LoRA adapters, by content. A living engine may be
-given others, by calls of which a connector hears nothing. On the worker's main thread, where such calls
-run, too, so nothing changes while a step is under way.
-"""
+"""What a worker has loaded now: the weights and the LoRA adapters, by content. A running engine may
+be given others, by calls that a connector does not hear of. This code runs on the worker's main
+thread, as such calls do, so nothing changes while a step is under way."""
 
 from __future__ import annotations
 
@@ -23,16 +22,17 @@ from kvd_vllm.transfers import Adapter, AdapterKey, Copy, Ends, key_of
 if TYPE_CHECKING:
     from vllm.lora.request import LoRARequest
 
-# A look costs a hundredth of the time at most while steps follow each other, and a third of a pause
-# between two: whoever writes all weights needs longer than that.
+# A look costs at most a hundredth of the time while steps follow each other, and at most a third of
+# a pause between two steps: writing all weights takes longer than such a pause.
 _BUSY, _PAUSE = 100, 2
-# Tensors that one look is at; the next is at others. Whoever trains a model changes most of them.
+# How many tensors one look covers; the next look covers others. Training a model changes most of
+# them.
 _AT_ONCE = 8
 
 
 def runner_of_caller() -> Any:
-    """The model runner of the worker that is calling a connector; None: there is none. vLLM gives a
-    connector the KV cache alone, and its worker makes that call itself."""
+    """The model runner of the worker that calls a connector; None: there is none. vLLM gives a
+    connector only the KV cache, and its worker makes that call itself."""
     frame = sys._getframe(1)
     while frame is not None:
         runner = getattr(frame.f_locals.get("self"), "model_runner", None)
@@ -43,7 +43,8 @@ def runner_of_caller() -> Any:
 
 
 def models_of(runner: Any) -> dict[str, nn.Module]:
-    """What computes KV: the model, and a draft model, whose layers may be in the same blocks."""
+    """The models that compute KV: the model itself, and a draft model, whose layers may be in the
+    same blocks."""
     draft = getattr(runner, "get_draft_model", None)
     model = runner.get_model() if runner is not None else None
     found = {"model": model, "draft": draft() if draft else None}
@@ -51,7 +52,7 @@ def models_of(runner: Any) -> dict[str, nn.Module]:
 
 
 class Glances:
-    """At a few of the tensors at a time: whether one is not what it was when all were noted."""
+    """Looks at a few of the tensors at a time: whether one has changed since all were noted."""
 
     def __init__(self, parts: Callable[[], list[Part]]) -> None:
         self._parts = parts
@@ -63,7 +64,7 @@ class Glances:
 
     def is_changed(self) -> bool:
         count = len(self._noted)
-        # Far apart, as neighbours are often changed together.
+        # The tensors are far apart, because neighbours are often changed together.
         step = max(1, count // _AT_ONCE)
         some = [self._noted[(self._at + each * step) % count] for each in range(min(count, _AT_ONCE))]
         self._at += 1
@@ -71,7 +72,7 @@ class Glances:
 
 
 class Weights:
-    """`now` is their identity, by `take`, which may raise NoIdentity."""
+    """`now` is the identity of the weights, taken by `take`, which may raise NoIdentity."""
 
     def __init__(
         self, first: str, take: Callable[[], str], glances: Glances,
@@ -81,13 +82,14 @@ class Weights:
         self._take = take
         self._glances = glances
         self._clock = clock
-        self._cost_s = self._least_cost_s = math.inf  # what a look takes: the last, and the fastest
+        # How long a look takes: the last, and the fastest.
+        self._cost_s = self._least_cost_s = math.inf
         self._note()
         self._is_changed()
         self._looked = self._stepped = clock()
 
     def step_begins(self, look: bool) -> None:
-        """`look`: at all of them."""
+        """`look`: looks at all of them."""
         now = self._clock()
         paused = now - self._stepped > _PAUSE * self._least_cost_s
         if not look and not paused and now - self._looked < _BUSY * self._cost_s:
@@ -128,7 +130,7 @@ def weights_in(runner: Any, first: str) -> Weights:
 
 
 class Adapters:
-    """The LoRA adapters of a worker. `find`: what is there under an id, or what loading it gives where
+    """The LoRA adapters of a worker. `find`: returns what is there under an id, or loads it where
     that is asked for; None: nothing. `present`: the ids of those that are there."""
 
     def __init__(
@@ -142,7 +144,7 @@ class Adapters:
         self._loads = 0
 
     def look(self, lora: LoRARequest, load: bool = False) -> Adapter | None:
-        """What is loaded of it now. `load`: it is loaded for that."""
+        """The content that is loaded now. `load`: it is loaded for that."""
         key = key_of(lora)
         found = self._find(lora, load)
         if found is None:
@@ -159,8 +161,8 @@ class Adapters:
         return self._known[key]
 
     def look_again(self) -> dict[AdapterKey, Adapter]:
-        """The adapters that have changed since the last look. It runs after each step, as an adapter may
-        change back to its earlier content before the next one."""
+        """The adapters that have changed since the last look. It runs after each step, because an
+        adapter may change back to its earlier content before the next one."""
         changed: dict[AdapterKey, Adapter] = {}
         for number in self._present():
             for key, lora in self._seen.get(number, {}).items():
@@ -181,8 +183,8 @@ def _content_of(adapter: Any, lora: LoRARequest) -> bytes:
 
 
 def adapters_in(runner: Any) -> Adapters:
-    """The adapters of a model runner with vLLM's LoRA manager. One is loaded as vLLM would in the step
-    that needs it; one that cannot be is vLLM's to complain about."""
+    """The adapters of a model runner with vLLM's LoRA manager. An adapter is loaded as vLLM would
+    load it in the step that needs it. If it cannot be loaded, vLLM reports that itself."""
 
     def find(lora: LoRARequest, load: bool) -> Any:
         try:
@@ -204,8 +206,8 @@ def adapters_in(runner: Any) -> Adapters:
 
 
 class Loaded:
-    """A worker's weights and adapters against what the scheduler's side takes them for. `name`: of the
-    cache, which that side is told first."""
+    """Compares a worker's weights and adapters with what the scheduler's side takes them for.
+    `name`: the name of the cache, which that side is told first."""
 
     def __init__(self, name: str, weights: Weights, adapters: Adapters) -> None:
         self._name = name
@@ -223,8 +225,9 @@ class Loaded:
         self._answer()
 
     def _answer(self) -> None:
-        """What is asked of adapters. One of them at most is loaded for it in a step, as vLLM loads those of
-        a step: many that wait for their turn would else hold it up, and push out what runs."""
+        """Answers about adapters. At most one of them is loaded for that in a step, in the way vLLM
+        loads the adapters of a step: many that wait for their turn would hold the step up, and push
+        out those that run."""
         may_load = True
         for key, lora in list(self._asked.items()):
             found = self._adapters.look(lora)
@@ -251,7 +254,7 @@ class Loaded:
         return self._right and found is not None and found == copy.adapter
 
     def add_to(self, ends: Ends | None) -> Ends | None:
-        """With what the scheduler's side does not know yet."""
+        """Adds what the scheduler's side does not know yet."""
         if not self._name and not self._tell_weights and not self._changed:
             return ends
         told = ends or Ends()

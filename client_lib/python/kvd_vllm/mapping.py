@@ -1,9 +1,9 @@
-"""A worker's side of an elastic KV cache: asks kvd how much it may have, puts memory behind chunks and
-takes it away again.
+"""A worker's side of an elastic KV cache: asks kvd how much it may have, puts memory behind chunks
+and takes it away again.
 
-A thread of its own does that, so that no step waits for kvd: the step leaves its orders and takes the
-news of the one before. Once nothing is wanted and nothing is to go back, nothing is asked: until then
-it goes on by itself, as an idle engine makes no step.
+A thread of its own does that, so that no step waits for kvd: the step leaves its orders and takes
+the news of the one before. Because an idle engine makes no steps, the thread goes on by itself
+until nothing is wanted and nothing has to go back; then it asks no more.
 """
 
 from __future__ import annotations
@@ -23,17 +23,18 @@ from kvd_vllm.chunks import Geometry
 logger = logging.getLogger("vllm.kvd_vllm")
 
 _ASK_S = 0.02
-# After kvd did not answer, and after there was no room, as others have not given it back yet.
+# Pauses after kvd did not answer, and after there was no room because others have not given it back
+# yet.
 _REST_S, _NO_ROOM_S = 0.5, 0.05
-# kvd forgets what is wanted after 2 s without word, and a step may take longer.
+# kvd forgets what is wanted after 2 s without word, and a step may take longer than that.
 _REMIND_S = 0.5
-# The copies' calls wait while one of these is under way. An answer takes microseconds.
+# Copies wait to make their calls while one of these is under way. An answer takes microseconds.
 _SHARE_S, _GROW_S, _CALL_S = 0.1, 0.01, 0.5
 _NO_ROOM = (kvd_client.OutOfMemory, kvd_client.QuotaExceeded, kvd_client.DeadlineExceeded)
 
 
 class Region(Protocol):
-    """kvd_client.ElasticRegion, as far as it is asked for here."""
+    """The part of kvd_client.ElasticRegion that is used here."""
 
     def grow(self, positions: Iterable[int], timeout: float = ...) -> int: ...
     def shrink(self, part: int, timeout: float = ..., *, idle: bool = ...) -> None: ...
@@ -47,8 +48,8 @@ def back_the_base(
     region: Region, geometry: Geometry, timeout_s: float,
     clock: Callable[[], float] = time.monotonic, sleep: Callable[[float], None] = time.sleep,
 ) -> None:  # fmt: skip
-    """Puts memory behind all that is kept, before vLLM sees the region. Where others have it, they
-    are asked for it. Raises a KvdError where it does not come in time."""
+    """Puts memory behind all that is kept, before vLLM sees the region. Where other engines have
+    it, they are asked for it. Raises a KvdError where it does not come in time."""
     kept, grain = geometry.kept_bytes, geometry.grain_bytes
     begun, left = clock(), list(geometry.base)
     while True:
@@ -67,7 +68,7 @@ def back_the_base(
 
 class Mapper:
     """The chunks of one worker. `fence`: returns a function that says whether all work given to the
-    device so far is done; None: the device is done with what it was given."""
+    device so far is done; None: the device has finished what it was given."""
 
     def __init__(
         self,
@@ -80,12 +81,12 @@ class Mapper:
         self._geometry = geometry
         self._fence = fence
         self._clock = clock
-        self._parts: dict[int, int] = {}  # chunks with memory, and how kvd names it
-        self._spoilt: set[int] = set()  # chunks of which it is not known whether they have memory
+        self._parts: dict[int, int] = {}  # chunks with memory, and kvd's number for it
+        self._spoilt: set[int] = set()  # chunks that may or may not have memory: it is not known
         self._leaving: list[int] = []
         self._unheard: set[int] = set()  # leaving chunks that the scheduler's side never heard of
         self._fenced: list[tuple[Any, list[int]]] = []
-        # Between the step's thread and this object's own.
+        # Shared by the step's thread and this object's own.
         self._lock = threading.Lock()
         self._demand: Demand | None = None
         self._leave: list[int] = []
@@ -124,7 +125,7 @@ class Mapper:
         return taken
 
     def close(self) -> None:
-        """The region is the caller's to free."""
+        """Ends the thread. The caller frees the region."""
         self._closed.set()
         self._wake.set()
         if self._thread is not None:
@@ -171,14 +172,15 @@ class Mapper:
             return not is_over and not self._news.is_down
 
     def _take_back_what_is_unheard(self) -> None:
-        """With the lock. Growth that came after the last step of an engine that fell idle."""
+        """Called with the lock. Takes back growth that came after the last step of an engine that
+        fell idle."""
         late = self._news.grown
         self._news = self._news._replace(grown=[])
         self._unheard.update(late)
         self._leaving += late
 
     def _ask(self, demand: Demand) -> int:
-        """Chunks beyond what is kept."""
+        """Asks kvd for the share, in chunks beyond what is kept."""
         kept, grain = self._geometry.kept_bytes, self._geometry.grain_bytes
         block = grain // self._geometry.chunk_blocks
         needs = [
@@ -195,7 +197,8 @@ class Mapper:
         return max(0, share - kept) // grain
 
     def _lose(self, fault: kvd_client.KvdError) -> None:
-        """kvd is gone, or another one that does not know the region: what has memory keeps it."""
+        """kvd is gone, or it is another kvd that does not know the region: chunks that have memory
+        keep it."""
         if not self._news.is_down:
             logger.warning("kvd: the KV cache stays as large as it is: %s: %s",
                            type(fault).__name__, fault)  # fmt: skip
@@ -213,7 +216,7 @@ class Mapper:
             except kvd_client.NotFound:
                 pass  # it went, though kvd's answer was late
             except kvd_client.KvdError:
-                left.append(chunk)  # whether it is mapped is not known, so it is not used
+                left.append(chunk)  # it may still be mapped, so it is not used
                 continue
             del self._parts[chunk]
             if chunk in self._unheard:
@@ -234,7 +237,7 @@ class Mapper:
                     self._geometry.chunks[chunk], timeout=_GROW_S
                 )
             except kvd_client.InvalidArgument as fault:
-                # An answer that was late, perhaps: there is memory that cannot be named.
+                # Perhaps an answer was late: then there is memory that cannot be named.
                 logger.warning("kvd: a part of the KV cache is not used: %s", fault)
                 self._spoilt.add(chunk)
                 continue

@@ -1,8 +1,8 @@
 """The KV cache in a region of kvd.
 
-vLLM allocates the KV cache of a worker by one torch.zeros(size, dtype=torch.int8), and runs that
-call inside the context manager that a connector's get_mem_pool_context() returns. A mode of torch
-used as that context sees the call and answers it with a region: no name of vLLM's is replaced.
+vLLM allocates the KV cache of a worker by one torch.zeros(size, dtype=torch.int8). It runs that
+call inside the context manager that a connector's get_mem_pool_context() returns. A torch mode used
+as that context sees the call and answers it with a region, so no name of vLLM's is replaced.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ _left: list[tuple[kvd_client.Client, kvd_client.Region]] = []
 
 
 class KvdRequired(RuntimeError):
-    """`required` is set and the KV cache cannot be in kvd's memory."""
+    """Raised when `required` is set and the KV cache cannot be in kvd's memory."""
 
 
 class KvMemory:
     """A worker's KV cache in kvd, or the reason why it is not there.
 
-    Fails open: where kvd refuses or is absent, one line in the log, and vLLM allocates by itself.
-    With `required` it raises KvdRequired instead. On the worker's main thread.
+    Fails open: where kvd refuses or is absent, the log gets one line and vLLM allocates by itself.
+    With `required` it raises KvdRequired instead. Use it on the worker's main thread.
 
-    `pieces`: where the `blocks` blocks are going to lie, for a KV cache that is to be elastic; none
-    for another.
+    `pieces`: where the `blocks` blocks will lie, for a KV cache that should be elastic; otherwise
+    none.
     """
 
     def __init__(self, options: Options, pieces: Sequence[Piece] = (), blocks: int = 0) -> None:
@@ -73,7 +73,8 @@ class KvMemory:
         return _Allocation(self)
 
     def allocate(self, count: int, device: torch.device) -> torch.Tensor | None:
-        """`count` zeroed bytes on the device, as torch.zeros gives them; None: take others."""
+        """`count` zeroed bytes on the device, as torch.zeros returns them; None: take other memory.
+        """
         _free_what_was_left()
         kind = kvd_client.Memory.CUDA if device.type == "cuda" else kvd_client.Memory.HOST
         try:
@@ -104,7 +105,8 @@ class KvMemory:
         return client_of_gpu(lambda each: session(device=each), uuid.UUID(str(gpu.uuid)))
 
     def _reserve(self, count: int) -> kvd_client.ElasticRegion | None:
-        """Addresses for all of it, with memory behind what is kept; None: it cannot be elastic."""
+        """Addresses for all of the KV cache, with memory behind what is kept; None: it cannot be
+        elastic."""
         assert self._client is not None
         try:
             region = self._client.reserve(count, timeout=self._options.timeout_s)
@@ -137,7 +139,7 @@ class KvMemory:
         return region
 
     def check_pieces(self, pieces: Sequence[Piece]) -> None:
-        """Checks that the blocks of an elastic region lie where vLLM said that they would. Raises
+        """Checks that the blocks of an elastic region lie where vLLM said they would. Raises
         KvdRequired: by now vLLM would run into memory that is not there."""
         if self._geometry is not None and list(pieces) != self._pieces:
             raise KvdRequired(
@@ -146,7 +148,7 @@ class KvMemory:
             )
 
     def check(self, tensors: Iterable[torch.Tensor]) -> None:
-        """Whether what vLLM computes on is what was allocated here. To be called with all of it."""
+        """Whether vLLM computes on what was allocated here. Call it with all tensors."""
         outside = sum(not self.holds(tensor) for tensor in tensors)
         if outside and not self._refused:
             self._refuse(
@@ -183,7 +185,7 @@ class KvMemory:
 
 
 class _Allocation(TorchFunctionMode):
-    """Answers the allocation of the KV cache; every other call goes its way."""
+    """Answers the allocation of the KV cache; every other call goes through unchanged."""
 
     def __init__(self, memory: KvMemory) -> None:
         super().__init__()

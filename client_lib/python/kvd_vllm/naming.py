@@ -1,9 +1,10 @@
-"""What a block is called, on the scheduler's side: vLLM's hash of its tokens, and what this engine computes
-with beyond the weights that its cache is named by.
+"""What a block is called, on the scheduler's side: vLLM's hash of its tokens, and what this engine
+computes with beyond the weights that name its cache.
 
-vLLM's hash has the name and the path of a LoRA adapter, which say nothing of its content: here the
-content takes their place. A name is good for a request while the worker has what it stands for. What
-vLLM calls an image may be what a client calls it, so what the model is given of it counts, too.
+vLLM's hash includes the name and the path of a LoRA adapter, which say nothing of its content. Here
+the content takes their place. A name is good for a request as long as the worker has the content
+that the name stands for. vLLM may identify an image by a name that a client made up, so the bytes
+that the model is given of it count, too.
 """
 
 from __future__ import annotations
@@ -25,24 +26,25 @@ if TYPE_CHECKING:
     from vllm.lora.request import LoRARequest
     from vllm.v1.request import Request
 
-# What vLLM calls an image or another thing that is no text, where it has hashed its content; an adapter's
-# name may stand before that.
+# vLLM's identifier of an image, or of other input that is no text, if vLLM has hashed its content;
+# the name of an adapter may stand before the hash.
 _HASHED = re.compile(r"(.*:)?([0-9a-f]{64}|[0-9a-f]{128})", re.DOTALL)
-# Names of images that are remembered: far more than vLLM keeps anything of.
+# How many names of images are remembered: far more than vLLM keeps anything of.
 _MOST_IMAGES = 65536
 
 
 class _Images(NamedTuple):
-    """All in a request that is no text."""
+    """All parts of a request that are no text."""
 
     number: int
     offsets: list[int]  # in tokens, ascending
-    # By how many of them a block reaches: what stands for these; None: they are not told by content.
+    # What stands for these parts, by how many of them a block reaches; None: they cannot be told
+    # apart by content.
     contents: list[bytes] | None
 
 
 class _WithoutAdapter:
-    """A request as vLLM's hasher reads it, but for its adapter; with the hashes of that."""
+    """A request as vLLM's hasher reads it, without its adapter; with the hashes that result."""
 
     lora_request = None
 
@@ -64,7 +66,7 @@ class _WithoutAdapter:
 
 
 class Names:
-    """`patience_s`: for how long a request waits until the worker has said what its adapter is."""
+    """`patience_s`: how long a request waits until the worker has said what its adapter is."""
 
     def __init__(
         self, groups: int, block_tokens: int, clock: Callable[[], float], patience_s: float
@@ -73,9 +75,9 @@ class Names:
         self._block_tokens = block_tokens
         self._clock = clock
         self._patience_s = patience_s
-        self._cleared = b""  # another one each time that what was computed is not to be found again
+        self._cleared = b""  # changes each time that earlier results must not be found again
         self._first = self._weights = ""
-        # Whether what vLLM computes now is of these weights alone; None: the worker is asked.
+        # Whether vLLM now computes with these weights alone; None: the worker is asked.
         self._is_pure: bool | None = None
         self._look = False
         self._known: dict[AdapterKey, Adapter] = {}
@@ -85,11 +87,12 @@ class Names:
         self._contents: dict[tuple[str, str], set[bytes]] = {}
         self._waits_since: float | None = None
         self._loras: dict[str, tuple[AdapterKey, float]] = {}  # by request, and since when
-        # The adapter as it was when the request was first looked up; None: its blocks are no one kind.
+        # The adapter as it was when the request was first looked up; None: its blocks are of more
+        # than one kind.
         self._pins: dict[str, Adapter | None] = {}
         self._views: dict[str, _WithoutAdapter] = {}
         self._images: dict[str, _Images] = {}
-        # By what vLLM calls it; None: two had the name, and vLLM may compute with either.
+        # By vLLM's identifier; None: two images had it, and vLLM may compute with either.
         self._known_images: OrderedDict[str, bytes | None] = OrderedDict()
 
     def add(self, request: Request) -> None:
@@ -105,8 +108,8 @@ class Names:
         self._images.pop(name, None)
 
     def may_share(self, request: Request, local: int) -> bool | None:
-        """Whether blocks of the request are found and stored under names that others know; None: not
-        known yet. `local`: tokens that vLLM's own prefix cache has of it."""
+        """Whether blocks of the request are found and stored under names that others know; None:
+        not known yet. `local`: tokens of the request that vLLM's own prefix cache has."""
         if request.mm_features and self._images_in(request).contents is None:
             return False
         if self._is_pure is None:
@@ -120,7 +123,7 @@ class Names:
             known = self._known.get(key)
             if known is None:
                 return self._not_yet(since)
-            # What vLLM has of it may be of another content.
+            # The blocks that vLLM has of it may be of another content.
             is_mixed = local > 0 and len(self._contents[key[1:]]) > 1
             self._pins[name] = None if is_mixed else known
         return self._pins[name] is not None
@@ -133,7 +136,7 @@ class Names:
         return len(self._hashes(request))
 
     def digests(self, request: Request, places: Iterable[Place]) -> list[bytes]:
-        """The names of blocks that every engine gives them; another one in each group."""
+        """The names that every engine gives these blocks; each group has others."""
         salt = self._cleared + (self._weights.encode() if self._weights != self._first else b"")
         if request.lora_request is not None:
             pin = self._pins.get(request.request_id)
@@ -164,7 +167,7 @@ class Names:
     def _contents_in(self, request: Request) -> list[bytes] | None:
         contents = [b""]
         for each in request.mm_features:
-            # Else it is a number of this process, or a name that the client made up.
+            # Otherwise it is a number of this process, or a name that the client made up.
             content = self._content_of(each) if _HASHED.fullmatch(each.identifier) else None
             if content is None:
                 return None
@@ -172,7 +175,7 @@ class Names:
         return contents
 
     def _content_of(self, image: Any) -> bytes | None:
-        """None: that cannot be told, or vLLM may have another one of the name."""
+        """None: it cannot be told, or vLLM may have another image of that name."""
         try:
             content: bytes | None = tensors_of(image.data)
         except (NoIdentity, *UNEXPECTED):
@@ -184,13 +187,13 @@ class Names:
         return self._known_images[image.identifier]
 
     def mark(self, copy: Copy, request: Request) -> None:
-        """A copy under these names."""
+        """Marks a copy as one under these names."""
         copy.shared = True
         copy.lora = request.lora_request
         copy.adapter = self._pins.get(request.request_id)
 
     def reset(self) -> None:
-        """vLLM's prefix cache is empty: all that is computed from now on is of one kind, which the
+        """vLLM's prefix cache is empty: everything computed from now on is of one kind, which the
         worker is asked for."""
         self._is_pure, self._look, self._waits_since = None, True, None
         self._contents = {}
@@ -198,19 +201,19 @@ class Names:
             self._contents.setdefault(key[1:], set()).add(each.content)
 
     def clear(self) -> None:
-        """What was computed so far is not to be found again."""
+        """Earlier results must not be found again."""
         self._cleared = uuid.uuid4().bytes
 
     def ask(self, transfers: Transfers, may_look: bool) -> None:
-        """With a step. Not `may_look`: nothing is computed and nobody waits for an answer, as in an
-        engine that sleeps, whose weights are not there to be looked at."""
+        """Asks with a step. Without `may_look` nothing is computed and no request waits for an
+        answer, as in an engine that sleeps, whose weights are not there to be looked at."""
         transfers.weights = self._weights
         transfers.look = self._look and may_look
         self._look = self._look and not may_look
         transfers.adapters, self._asked = list(self._asked.values()), {}
 
     def hear(self, ends: Ends) -> None:
-        """The worker's answer, or news."""
+        """Takes the worker's answer, or its news."""
         for key, adapter in ends.adapters.items():
             self._known[key] = adapter
             self._contents.setdefault(key[1:], set()).add(adapter.content)

@@ -1,4 +1,5 @@
-"""What the operator chose: kv_connector_extra_config of vLLM's --kv-transfer-config, or variables."""
+"""The operator's choices: kv_connector_extra_config of vLLM's --kv-transfer-config, or variables.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from typing import Any, NamedTuple
 
 
 class Options(NamedTuple):
-    """An option of kv_connector_extra_config outweighs its variable."""
+    """An option of kv_connector_extra_config overrides its variable."""
 
     endpoint: str | None = None  # KVD_ENDPOINT; None: the daemon's default socket
     engine_name: str = "vllm"  # KVD_VLLM_ENGINE_NAME; in status and metrics, at most 31 bytes
@@ -40,8 +41,8 @@ _YES, _NO = ("1", "true", "yes", "on"), ("", "0", "false", "no", "off")
 
 
 def parse(extra: Mapping[str, Any], environment: Mapping[str, str] = os.environ) -> Options:
-    """Raises ValueError for an option that does not exist, or a value that does not fit: a slip in
-    `required` must not start an engine that was to be refused."""
+    """Raises ValueError for an option that does not exist, or for a value that does not fit: a slip
+    in `required` must not start an engine that should have been refused."""
     unknown = sorted(set(extra) - set(_VARIABLES))
     if unknown:
         raise ValueError(

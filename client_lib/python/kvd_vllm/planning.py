@@ -2,7 +2,7 @@
 
 One rule keeps bytes right: from the step that decides a copy until the worker reports its end, the
 copy holds a reference to each of its blocks. So no block is handed out while kvd may still read or
-write it, whatever became of the request. On the scheduler's thread.
+write it, whatever became of the request. All of this runs on the scheduler's thread.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
     from vllm.v1.core.sched.output import SchedulerOutput
     from vllm.v1.request import Request
 
-# How long an answer to "which prefix has kvd" is good for a request that waits.
+# How long an answer to "which prefix does kvd have" is valid for a request that waits.
 _ANSWER_S = 1.0
-# After a copy failed: no new ones for a while, twice as long each time in a row.
+# After a copy failed no new ones begin for a while, twice as long each time in a row.
 _PAUSE_S, _LONGEST_PAUSE_S = 1.0, 30.0
-# Drops are told together, so often at most, or once there are many: with a question that is put
-# anyway, or after twice that time on their own.
+# Drops are sent together, at most this often, or once there are this many. They go with a question
+# that is asked anyway, or by themselves after twice that time.
 _FORGET_S, _MANY_FORGOTTEN = 0.25, 1024
-# Where groups look back at a window only: at how many ends of a prefix they are looked up.
+# At how many ends of a prefix groups are looked up that look back only at a window.
 _MOST_ENDS = 4
-# No block has this name: what is loaded under it fails, and is computed.
+# No block has this name: a load under it fails, and the block is computed.
 _NOWHERE = bytes(32)
 # Bounds the list of parks that kvd could not be told to forget. What kvd holds for a session ends with
 # the session.
@@ -41,25 +41,26 @@ _MOST_FORGOTTEN = 100_000
 
 
 class Index:
-    """kvd, as the scheduler's side asks it. Fails open: every call returns within a step's budget."""
+    """kvd, as the scheduler's side asks it. Fails open: every call returns within a step's budget.
+    """
 
     def lookup(self, digests: Sequence[bytes]) -> int | None:
         """How many of the leading blocks kvd has; None: it did not answer."""
         raise NotImplementedError
 
     def expect(self, digests: Sequence[bytes]) -> None:
-        """These, or the first of them, are going to be looked up: the question goes with the next
-        one. Does not wait."""
+        """These digests, or the first of them, will be looked up soon: the question goes with the
+        next one. Does not wait."""
         raise NotImplementedError
 
     def drop(self, digests: Sequence[bytes], wait: bool = True) -> int:
-        """Forgets blocks. How many of them, from the first on, kvd has heard of; without `wait`: it
-        is going to hear of, with the next question."""
+        """Forgets blocks. Returns how many of them, from the first on, kvd has heard of; without
+        `wait`, how many it will hear of with the next question."""
         raise NotImplementedError
 
 
 class Park(NamedTuple):
-    """Where a preempted request's KV is: `tokens` of it, of which the last block may be partial."""
+    """Where a preempted request's KV is: `tokens` of it; the last block may be partial."""
 
     tokens: int
     digests: dict[Place, bytes]
@@ -76,7 +77,7 @@ class Open(NamedTuple):
 
 
 class Found(NamedTuple):
-    """How many leading blocks kvd had, out of how many that were asked for."""
+    """How many leading blocks kvd had, and how many were asked for."""
 
     blocks: int
     asked: int
@@ -84,8 +85,8 @@ class Found(NamedTuple):
 
 
 def comes_back(request: Request) -> bool:
-    """Whether vLLM, which asks again when a preempted request is resumed, takes what it is answered.
-    Not for those of which it wants something of each prompt token, as with prompt_logprobs."""
+    """Whether vLLM, which asks again when a preempted request is resumed, takes the answer. It does
+    not for requests that need a result for each prompt token, as with prompt_logprobs."""
     return not request.skip_reading_prefix_cache
 
 
@@ -117,22 +118,23 @@ class Planner:
         self._pool: BlockPool | None = None
         self._engine = uuid.uuid4().bytes
         self.names = Names(len(windows), block_tokens, clock, patience_s)
-        self._cached: object = None  # vLLM's prefix cache; it is another one each time that it was emptied
+        self._cached: object = None  # vLLM's prefix cache; a new object each time it is emptied
         self._number = 0
         self._requests: dict[str, Request] = {}
         self._new: list[Copy] = []
-        self._new_after: list[Copy] = []  # after this step's forward
+        self._new_after: list[Copy] = []  # copies that begin after this step's forward
         self._open: dict[int, Open] = {}
-        # By load that its step waits for: who computes on top of its blocks, and its block ids. vLLM's
-        # prefix cache has these blocks at once, so the loading request need not be the only one.
+        # For each load that its step waits for: the requests that compute on top of its blocks, and
+        # their block ids. vLLM's prefix cache has these blocks at once, so the loading request need
+        # not be the only one.
         self._on_top: dict[int, list[tuple[Request, list[int]]]] = {}
         self._parks: dict[str, Park] = {}
-        self._stored: dict[str, int] = {}  # leading blocks that kvd has, or gets
+        self._stored: dict[str, int] = {}  # leading blocks that kvd has or is getting
         self._found: dict[str, Found] = {}
-        self._expected: dict[str, float] = {}  # until when kvd's answer to what it was told is good
+        self._expected: dict[str, float] = {}  # until when kvd's answer about them is valid
         self._local: dict[str, int] = {}  # tokens that vLLM's own prefix cache has
-        # Requests that have computed since their blocks were handed out: what another connector of a
-        # MultiConnector loads into them is not there before.
+        # Requests that have computed something since their blocks were handed out: before that,
+        # blocks that another connector of a MultiConnector loads are not there.
         self._computed: set[str] = set()
         self._refused: set[str] = set()  # requests whose load failed: no second try
         self._forget: list[bytes] = []
@@ -140,7 +142,7 @@ class Planner:
         self._is_told = True  # kvd took the last drops
         self._pause_s = _PAUSE_S
         self._paused_until = 0.0
-        self._is_asked = False  # whether somebody is to come in, since the last step
+        self._is_asked = False  # whether a request is to come in, since the last step
         self.stats = KvdStats()
 
     # ---- what vLLM asks ----
@@ -154,7 +156,7 @@ class Planner:
         self._prefixes = self._parking = False
 
     def load_no_prefix(self) -> None:
-        """What is stored is for others."""
+        """Loads no prefix: stored blocks are for other engines."""
         self._loads = False
 
     def add(self, request: Request) -> None:
@@ -163,15 +165,16 @@ class Planner:
 
     @property
     def requests(self) -> Collection[Request]:
-        """All that vLLM has, in whatever state."""
+        """All requests that vLLM has, in whatever state."""
         return self._requests.values()
 
     def tokens_to_load(self, request: Request, local: int) -> tuple[int | None, bool]:
-        """Tokens beyond `local` ones, and whether the load goes on between steps. Asked again and
-        again; (None, …): not yet. Changes nothing but what it remembers of kvd's answer.
+        """How many tokens beyond the `local` ones to load, and whether the load goes on between
+        steps. vLLM asks again and again; (None, …): not yet. The call changes nothing except what
+        it remembers of kvd's answer.
 
-        No step waits for what was parked: its last block may be partial, and a load that was given up
-        and comes all the same would undo what was computed behind that."""
+        No step waits for parked blocks: the last one may be partial, and an abandoned load that
+        arrives all the same would undo what was computed behind it."""
         self._look_for_reset()
         self._is_asked = True
         self._local[request.request_id] = local
@@ -187,15 +190,15 @@ class Planner:
         return (count, goes_on) if count > 0 else (0, False)
 
     def prepare(self, requests: Iterable[Request]) -> None:
-        """kvd is going to be asked who comes in: what else it is to hear goes with that question.
-        tokens_to_load() may be asked of these requests then."""
+        """kvd will soon be asked which requests come in, and whatever else it has to hear goes with
+        that question. tokens_to_load() may be asked about these requests then."""
         if self._forget and self._clock() >= self._forget_next:
             self._tell_forgotten(wait=False)
         for request in requests:
             self._expect(request)
 
     def admit(self, request: Request, tables: Tables, count: int) -> None:
-        """The blocks have been handed out; `count` tokens are to be loaded into them."""
+        """The blocks have been handed out; `count` tokens will be loaded into them."""
         name = request.request_id
         self._computed.discard(name)
         park = self._parks.pop(name, None)
@@ -228,16 +231,17 @@ class Planner:
         self._stored[name] = max(last, self._stored.get(name, 0))
 
     def park(self, request: Request, tables: Tables) -> bool:
-        """A request is about to be preempted: its KV goes to kvd, as it is when the steps in flight
-        have written theirs. Whether it does; otherwise it will be computed again."""
+        """A request is about to be preempted: its KV goes to kvd in the state that it has once the
+        steps in flight have written theirs. False: it does not go, and will be computed again."""
         name, tokens = request.request_id, request.num_computed_tokens
         found = blocks_at(tables, 0, -(-tokens // self._block_tokens))
         can_park = self._parking and not self._is_paused() and comes_back(request)
         if not can_park or not found or self._is_loading(name):
             self.stats.add("recomputed_requests")
             return False
-        # What is parked stays in kvd until it is dropped: half a KV cache of what is of no use any more
-        # makes way first. Less is told with others, as each call costs as much as a few tokens.
+        # Parked blocks stay in kvd until they are dropped. Once half a KV cache of them is useless,
+        # these are dropped first. Smaller drops go together with others, since each call costs as
+        # much as a few tokens.
         assert self._pool is not None
         if 2 * len(self._forget) >= len(self._pool.blocks):
             self._tell_forgotten(wait=True)
@@ -249,20 +253,20 @@ class Planner:
 
     @property
     def can_park(self) -> bool:
-        """Whether requests may be preempted for others. After a copy failed only once another one has
-        ended well: blocks that are stored, or whom vLLM preempts by itself, are the trial. Where nothing
-        is stored, once some time has passed."""
+        """Whether requests may be preempted for others. After a copy failed they may be once
+        another copy has ended well: stored blocks, or requests that vLLM preempts by itself, are
+        the trial. Where nothing is stored, once some time has passed."""
         is_well = self._pause_s == _PAUSE_S or not self._prefixes
         return self._parking and is_well and not self._is_paused()
 
     def parked(self, name: str) -> tuple[int, int]:
-        """Tokens of a request that are parked, and the blocks that it takes in every group to have
-        them back; 0, 0: it is not."""
+        """How many tokens of a request are parked, and how many blocks in every group it needs to
+        get them back; 0, 0: it is not parked."""
         park = self._parks.get(name)
         return (park.tokens, -(-len(park.digests) // self._group_count)) if park else (0, 0)
 
     def blocks_coming(self) -> int:
-        """Blocks that nobody but copies holds: they become free when those end."""
+        """Blocks that only copies hold: they become free when these end."""
         assert self._pool is not None
         blocks = self._pool.blocks
         held = {at for each in self._open.values() for at in each.copy.blocks}
@@ -270,8 +274,8 @@ class Planner:
 
     @contextlib.contextmanager
     def let_go(self) -> Iterator[None]:
-        """While nothing is handed out: vLLM clears its prefix cache only where nobody uses a block, and
-        the copies under way are no reason not to."""
+        """While nothing is handed out: vLLM clears its prefix cache only when no block is in use,
+        and the copies under way are no reason not to."""
         held = [each.copy for each in self._open.values()]
         for copy in held:
             self._release(copy)
@@ -282,20 +286,20 @@ class Planner:
                 self._hold(copy)
 
     def forget_parks(self) -> None:
-        """Whoever was preempted computes anew, as those do that run when vLLM is told so."""
+        """Preempted requests compute anew, as running ones do when vLLM is told so."""
         for park in self._parks.values():
             self._let_go(park)
         self.stats.add("recomputed_requests", len(self._parks))
         self._parks.clear()
 
     def forget_all(self) -> None:
-        """What was computed so far is not to be found again."""
+        """Earlier results must not be found again."""
         self.names.clear()
         self._forget_computed()
 
     def _look_for_reset(self) -> None:
-        """vLLM tells a connector only where reset_prefix_cache() is told to. It is called when the weights
-        may be others, so what was parked is not to come back either."""
+        """vLLM tells a connector of a reset only where reset_prefix_cache() is told to. The reset
+        is called when the weights may have changed, so parked blocks must not come back either."""
         assert self._pool is not None
         if self._cached is not self._pool.cached_block_hash_to_block:
             self._cached = self._pool.cached_block_hash_to_block
@@ -319,7 +323,7 @@ class Planner:
             if request is None:
                 continue
             if self._groups.has_windows:
-                # Before the next step vLLM gives up what then lies before a window.
+                # Before the next step vLLM gives up blocks that then lie before a window.
                 done = request.num_computed_tokens + count
             elif name in fresh:
                 continue
@@ -339,10 +343,11 @@ class Planner:
         return transfers
 
     def invalidate(self, invalid: Set[int]) -> None:
-        """Loads into these blocks have failed, and vLLM has told the first request of each to compute
-        them anew. It takes for granted that this one is the next to run, and leaves what it is to
-        compute in its prefix cache meanwhile. It may be parked, aborted or given a part of its prompt
-        instead: so whoever computed on top of them computes them itself, and nobody new finds them."""
+        """Loads into these blocks have failed, and vLLM has told the first request of each to
+        compute them anew. vLLM assumes that this request runs next, and meanwhile leaves its
+        uncomputed blocks in the prefix cache. But the request may be parked, aborted or given a
+        part of its prompt instead. So every request that computed on top of these blocks computes
+        them itself, and no new request finds them."""
         assert self._pool is not None
         for number, others in self._on_top.items():
             if invalid.isdisjoint(self._open[number].copy.blocks):
@@ -359,7 +364,7 @@ class Planner:
                 self._stored[request.request_id] = min(stored, first)
 
     def end(self, ends: Ends) -> None:
-        """What the worker reported: the blocks of these copies may be reused."""
+        """The worker's reports: the blocks of these copies may be reused."""
         self.names.hear(ends)
         for number in ends.done:
             self._end(self._open.pop(number), True)
@@ -370,12 +375,12 @@ class Planner:
             self._end(self._open.pop(number), False)
 
     def give_up(self, names: Set[str]) -> None:
-        """Requests of which vLLM takes the loads for failed, though kvd may still be at them: nothing is
+        """Requests whose loads vLLM takes for failed, though kvd may still work on them: nothing is
         loaded for them again."""
         self._refused |= names & self._requests.keys()
 
     def finish(self, request: Request, tables: Tables) -> None:
-        """The request has ended, in whatever state; its blocks are still its own."""
+        """The request has ended, in whatever state; its blocks still belong to it."""
         name = request.request_id
         is_known = self._requests.pop(name, None) is not None
         if is_known and name in self._computed and not self._is_loading(name):
@@ -393,7 +398,7 @@ class Planner:
         self.names.finish(name)
 
     def has_room_coming(self) -> bool:
-        """Whether blocks that nobody else holds become free when copies end. False once a copy has
+        """Whether blocks that only copies hold become free when these end. False once a copy has
         taken too long: then vLLM helps itself."""
         assert self._pool is not None
         if self._is_paused():
@@ -408,7 +413,7 @@ class Planner:
         )
 
     def has_work(self) -> bool:
-        """Whether the engine has to make steps though no request is left."""
+        """Whether the engine has to make steps though it has no request left."""
         return bool(self._open or (self._forget and self._is_told))
 
     # ---- within ----
@@ -432,7 +437,7 @@ class Planner:
             self._index.expect(self.names.digests(request, self._groups.places_ahead(limit)))
 
     def _private_names(self, name: str, count: int) -> list[bytes]:
-        """Nobody else can know them, and no two parks share them."""
+        """Names that no other engine can know, and that no two parks share."""
         seed = hashlib.sha256(b"kvd_vllm park" + self._engine + name.encode())
         seed.update(self._number.to_bytes(8, "little"))
         names = []
@@ -443,7 +448,8 @@ class Planner:
         return names
 
     def _tokens_found(self, request: Request) -> int:
-        """Leading tokens that kvd has, whole blocks, at least one token less than the request has."""
+        """How many leading tokens kvd has, in whole blocks, at least one token less than the
+        request has."""
         name, limit = request.request_id, self._blocks_to_look_up(request)
         if limit == 0:
             return 0
@@ -455,7 +461,8 @@ class Planner:
         return min(self._found[name].blocks, limit) * self._block_tokens
 
     def _look_up(self, request: Request, limit: int) -> int:
-        """How many leading blocks end where kvd has all that is needed to go on; `limit` at most."""
+        """How many leading blocks, at most `limit`, end where kvd has all that is needed to go on.
+        """
         ahead = self._groups.places_ahead(limit)
         leading = self._index.lookup(self.names.digests(request, ahead)) or 0
         found = leading // len(self._groups.leading)
@@ -475,8 +482,8 @@ class Planner:
         return known is not None and known.until >= self._clock() and known.asked >= limit
 
     def _blocks_to_look_up(self, request: Request) -> int:
-        """0: nothing of this request is to be found. What it may load is bounded by
-        kv_transfer_params' max_load_tokens."""
+        """How many blocks to look up; 0: nothing of this request may be found. kv_transfer_params'
+        max_load_tokens bounds what it may load."""
         name = request.request_id
         if not (self._prefixes and self._loads) or name in self._refused or self._is_paused() \
                 or not comes_back(request):  # fmt: skip
@@ -491,8 +498,8 @@ class Planner:
         return limit if limit * self._block_tokens > local else 0
 
     def _store(self, request: Request, done: int, tables: Tables, after: bool = False) -> None:
-        """Full blocks that kvd has not got yet. `done` tokens of the request are computed, or `after`
-        this step's forward."""
+        """Stores full blocks that kvd has not got yet. `done` tokens of the request are computed,
+        or will be `after` this step's forward."""
         if not self._prefixes or self._is_paused():
             return
         name = request.request_id
@@ -548,7 +555,7 @@ class Planner:
                 self._refused.add(copy.request)
 
     def _pause(self) -> None:
-        """After a copy that kvd failed to make."""
+        """Pauses after a copy that kvd failed to make."""
         if self._pause_s == _PAUSE_S:
             logger.warning("kvd: a copy failed; its request computes these tokens, as without kvd")
         self._paused_until = self._clock() + self._pause_s
@@ -566,7 +573,7 @@ class Planner:
             self._forget += park.digests.values()
 
     def _is_patient_with(self, park: Park) -> bool:
-        """A park that takes too long, as kvd hangs, is given up."""
+        """False: a park takes too long because kvd hangs, and is given up."""
         return not self._is_under_way(park) or self._clock() < park.since + self._patience_s
 
     def _is_under_way(self, park: Park) -> bool:
@@ -583,6 +590,7 @@ class Planner:
 
 
 def _max_load_tokens(request: Request) -> int | None:
-    """As vLLM's own offloading reads it: a whole number, at least 0; else no bound."""
+    """Reads it as vLLM's own offloading does: a whole number of at least 0; otherwise there is no
+    bound."""
     given = (request.kv_transfer_params or {}).get("max_load_tokens")
     return given if type(given) is int and given >= 0 else None

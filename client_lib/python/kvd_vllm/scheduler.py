@@ -42,9 +42,9 @@ _NOBODY = kvd_client.Decision([], [], None)  # leaves, or comes in
 
 
 class AdmissionQueue(FCFSRequestQueue):
-    """vLLM's waiting queue, of which its scheduler sees no more than the first `shown` requests.
+    """vLLM's waiting queue, of which its scheduler sees only the first `shown` requests.
 
-    It asks bool() before it takes one; counters ask len(), which is all of them.
+    It asks bool() before it takes one; counters ask len(), which counts all of them.
     """
 
     shown: int | None = None
@@ -62,7 +62,7 @@ class AdmissionQueue(FCFSRequestQueue):
 
 
 class KnownRequest:
-    """What kvd is told of a request that vLLM does not keep. Times in nanoseconds, of kvd_clock."""
+    """What kvd is told of a request and vLLM does not keep. Times in nanoseconds, by kvd_clock."""
 
     __slots__ = ("arrived", "first_token", "goals", "last_token", "number", "tokens")
 
@@ -83,7 +83,7 @@ class LastStep(NamedTuple):
 
 
 class KvdSchedulerMixin:
-    """In front of one of vLLM's scheduler classes."""
+    """Goes in front of one of vLLM's scheduler classes."""
 
     kvd_clock = staticmethod(time.monotonic)
 
@@ -103,7 +103,8 @@ class KvdSchedulerMixin:
         self.kvd_ended = 0.0
         self.kvd_last_step = LastStep()
         self.kvd_answered: tuple[int, ...] = ()
-        self.kvd_gaps: dict[int, float] = {}  # seconds by request, which kvd was not told yet
+        # Seconds by request, of those that kvd was not told yet.
+        self.kvd_gaps: dict[int, float] = {}
 
     # ---- vLLM's methods ----
 
@@ -133,7 +134,7 @@ class KvdSchedulerMixin:
     def _preempt_request(
         self, request: Request, timestamp: float, drop_stale_output: bool = False
     ) -> None:
-        """Whoever preempts, vLLM itself included: the request's KV is parked first."""
+        """Parks the request's KV first, whoever preempts it, vLLM itself included."""
         here: Any = self
         if not drop_stale_output:
             tables = here.kv_cache_manager.get_block_ids(request.request_id)
@@ -143,9 +144,9 @@ class KvdSchedulerMixin:
     def reset_prefix_cache(
         self, reset_running_requests: bool = False, reset_connector: bool = False
     ) -> bool:
-        """vLLM refuses while any block is in use, and those of the balloon, of copies and of steps in
-        flight are for it. Of running requests it takes the blocks; here also of those that load, and
-        what is parked."""
+        """vLLM refuses while any block is in use, and to vLLM the blocks of the balloon, of copies
+        and of steps in flight are in use. vLLM takes away the blocks of running requests; here
+        those of loading requests are taken, too, and parked ones are forgotten."""
         here: Any = self
         if reset_running_requests:
             self.kvd_connector.forget_parks()
@@ -164,9 +165,9 @@ class KvdSchedulerMixin:
                 pool.touch(in_flight)
 
     def kvd_give_up_loads(self) -> None:
-        """As vLLM has it where a load fails, but that the request's blocks go at once; until kvd writes
-        them no more the copy holds them. A session that waits for its next input keeps its own, as vLLM
-        reads off them how far it is."""
+        """Does what vLLM does where a load fails, except that the request's blocks go at once: the
+        copy holds them until kvd no longer writes them. A session that waits for its next input
+        keeps its blocks, because vLLM reads from them how far it is."""
         here: Any = self
         for request in here.kv_holding_waiting:
             if request.status == RequestStatus.WAITING_FOR_REMOTE_KVS:
@@ -180,8 +181,8 @@ class KvdSchedulerMixin:
     # ---- an elastic KV cache ----
 
     def kvd_make_way(self) -> None:
-        """Memory that kvd wants back is not to wait for the end of an answer: the latest request that
-        runs in it is parked, one a step. Where none can be, it waits."""
+        """Memory that kvd wants back should not wait for the end of an answer: the latest request
+        that runs in it is parked, one a step. Where none can be parked, the memory waits."""
         balloon = self.kvd_connector.balloon
         here: Any = self
         if balloon is None or here.pause_state != PauseState.UNPAUSED:
@@ -195,7 +196,8 @@ class KvdSchedulerMixin:
                 return
 
     def kvd_total_blocks(self) -> int:
-        """What requests can have at all: of an elastic KV cache what is granted now."""
+        """Blocks that requests can have in all; for an elastic KV cache, those that are granted
+        now."""
         here: Any = self
         balloon = self.kvd_connector.balloon
         if balloon is not None:
@@ -205,16 +207,17 @@ class KvdSchedulerMixin:
     # ---- asking ----
 
     def kvd_has_a_say(self) -> bool:
-        """Whether there is anything to decide: somebody waits, or has prompt tokens to compute. Without
-        a KV cache nobody waits for memory."""
+        """Whether there is anything to decide: a request waits, or has prompt tokens to compute.
+        Without a KV cache no request waits for memory."""
         here: Any = self
         if here.pause_state != PauseState.UNPAUSED or not here.kv_cache_config.kv_cache_groups:
             return False
         return len(here.waiting) > 0 or any(each.is_prefill_chunk for each in here.running)
 
     def kvd_decide(self) -> kvd_client.Decision | None:
-        """kvd's answer. Where it was "nobody" a step ago, and nothing has come about since but a
-        token each, it is that for one step more: a question costs as much as a few tokens."""
+        """kvd's answer. If it was "nobody" a step ago, and each request has only made a token
+        since, the same answer is used for one more step: a question costs as much as a few tokens.
+        """
         here: Any = self
         stands = (len(here.running), len(here.kv_holding_waiting), len(here.waiting))
         answered, self.kvd_answered = self.kvd_answered, ()
@@ -230,8 +233,8 @@ class KvdSchedulerMixin:
         return decision
 
     def kvd_ask(self) -> kvd_client.Decision | None:
-        """One round trip; None: kvd did not answer in time. Its blocks are those of a token in every KV
-        cache group: what a window saves is seen when blocks become free."""
+        """Makes one round trip; None: kvd did not answer in time. A block here is what a token
+        needs in every KV cache group: savings by a window show when blocks become free."""
         here: Any = self
         line = itertools.islice(here.waiting, _LOOK_AHEAD)
         self.kvd_connector.prepare([each for each in line if each.status == RequestStatus.WAITING])
@@ -255,8 +258,8 @@ class KvdSchedulerMixin:
         return decision
 
     def kvd_tell_gaps(self, answered: bool) -> None:
-        """Tells kvd the longest gaps of its requests. A kvd that did not answer may have lost them, and
-        is told all again."""
+        """Tells kvd the longest gaps of its requests. A kvd that did not answer may have lost them,
+        and is told all again."""
         if not answered:
             self.kvd_gaps = {each.number: each.goals.gap_ns / _NS
                              for each in self.kvd_known.values() if each.goals.gap_ns}  # fmt: skip
@@ -264,7 +267,8 @@ class KvdSchedulerMixin:
             self.kvd_gaps = {}
 
     def kvd_describe(self) -> None:
-        """Fills the batch: all that run, load or are parked, and of the waiting as many as fit."""
+        """Fills the batch: all requests that run, load or are parked, and as many waiting ones as
+        fit."""
         here: Any = self
         now, batch, size = int(self.kvd_clock() * _NS), self.kvd_batch, here.block_size
         batch.clear()
@@ -287,8 +291,8 @@ class KvdSchedulerMixin:
     def kvd_add(
         self, request: Request, now: int, state: int, blocks: int = 0, back: int = 0, parked: int = 0
     ) -> None:
-        """Adds a request to the question. It runs for every request in every step that asks, after a
-        model has emptied the caches, so it makes no call that it can do without."""
+        """Adds a request to the question. It runs for every request in every step that asks, after
+        a model has emptied the caches, so it makes no call that it can do without."""
         known = self.kvd_known.get(request.request_id) or self.kvd_meet(request, now)
         generated, most = request.num_output_tokens, request.max_tokens
         age, first, last = now - known.arrived, known.first_token, known.last_token
@@ -311,7 +315,7 @@ class KvdSchedulerMixin:
         return known
 
     def kvd_arrival_of(self, request: Request, now: float) -> float:
-        """By kvd_clock; vLLM's front end took the time of day."""
+        """When it arrived, by kvd_clock; vLLM's front end took the time of day."""
         return now - max(0.0, time.time() - request.arrival_time)
 
     def kvd_forget_the_gone(self) -> None:
@@ -336,17 +340,17 @@ class KvdSchedulerMixin:
         if decision.prefill_tokens is not None:
             decodes = sum(not each.is_prefill_chunk for each in here.running)
             bound = max(1, decision.prefill_tokens + decodes + len(decision.admit))
-            # vLLM gives tokens in this order, and no prompt is to take those of the answers.
+            # vLLM gives tokens in this order, and no prompt should take those of the answers.
             here.running.sort(key=lambda each: each.is_prefill_chunk)
             here.max_num_scheduled_tokens = min(self.kvd_token_budget, bound)
 
     def kvd_let_in(self, numbers: list[int]) -> None:
-        """Puts the requests that come in first, in kvd's order. Beside them vLLM sees only those that
-        wait for a grammar or for input, which it looks after while it looks for requests."""
+        """Puts the requests that come in first, in kvd's order. Besides them vLLM sees only those
+        that wait for a grammar or for input, which it looks after while it looks for requests."""
         here: Any = self
         queue: AdmissionQueue = here.waiting
         if not numbers and not here.running and not here.kv_holding_waiting:
-            return  # nobody runs and nobody comes in: that would be for ever
+            return  # nothing runs and nothing comes in: that would be for ever
         order = {number: at for at, number in enumerate(numbers)}
         blocked = [each for each in queue if each.status not in _COMES_IN]
         others = [each for each in queue if each.status in _COMES_IN]
@@ -365,7 +369,7 @@ class KvdSchedulerMixin:
     # ---- noting ----
 
     def kvd_note(self, scheduled: dict[str, int]) -> None:
-        """What a step did, once its output has been taken in."""
+        """Notes what a step did, once its output has been taken in."""
         here: Any = self
         now = self.kvd_clock()
         begun = self.kvd_begun.popleft() if self.kvd_begun else now
@@ -386,11 +390,11 @@ class KvdSchedulerMixin:
 
 
 class KvdScheduler(KvdSchedulerMixin, Scheduler):
-    """Without async scheduling."""
+    """For vLLM without async scheduling."""
 
 
 class KvdAsyncScheduler(KvdSchedulerMixin, AsyncScheduler):
-    """With async scheduling."""
+    """For vLLM with async scheduling."""
 
 
 def _refuse_what_does_not_fit(scheduler: Any) -> None:

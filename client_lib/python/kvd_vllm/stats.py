@@ -30,7 +30,8 @@ GAUGES = {
 
 
 class KvdStats(KVConnectorStats):
-    """Counts since the last interval, by the names of COUNTERS, and what the GAUGES stood at last."""
+    """Counts since the last interval, under the names of COUNTERS, and the latest values of GAUGES.
+    """
 
     data: dict[str, int]
 

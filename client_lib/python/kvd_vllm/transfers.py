@@ -24,8 +24,8 @@ class Kind(enum.IntEnum):
 
 
 class Adapter(NamedTuple):
-    """What a worker has loaded of a LoRA adapter. `load` is another number each time that its content
-    is another than before."""
+    """What a worker has loaded of a LoRA adapter. `load` is a new number each time its content has
+    changed."""
 
     load: int
     content: bytes
@@ -43,9 +43,9 @@ def key_of(lora: LoRARequest) -> AdapterKey:
 class Copy:
     """One copy between blocks of the KV cache and kvd. `number` names it until its end is reported.
 
-    `waits`: the step's forward reads the blocks, so they have to be there before it. `shared`: under
-    names that other engines know; where `lora` is given, they are right only while the worker has
-    `adapter` of it.
+    `waits`: the step's forward reads the blocks, so they have to be there before it. `shared`: the
+    names are ones that other engines know; where `lora` is given, they are right only while the
+    worker has `adapter` loaded for it.
     """
 
     number: int
@@ -70,11 +70,11 @@ class Opened(KVConnectorHandshakeMetadata):
 
 @dataclass
 class Transfers(KVConnectorMetadata):
-    """The scheduler's side to the worker's: copies to begin before this step's forward and after it,
-    and what an elastic KV cache is to be told.
+    """The scheduler's side to the worker's: copies to begin before this step's forward and after
+    it, and what an elastic KV cache is told.
 
-    Shared copies are right for `weights` only; `look`: their identity is to be taken anew. Of
-    `adapters` the content is asked for."""
+    Shared copies are right only for `weights`. `look`: their identity should be taken anew.
+    `adapters`: those whose content is asked for."""
 
     copies: list[Copy] = field(default_factory=list)
     copies_after: list[Copy] = field(default_factory=list)
@@ -86,9 +86,10 @@ class Transfers(KVConnectorMetadata):
 
 @dataclass
 class Ends(KVConnectorWorkerMetadata):
-    """The worker's side to the scheduler's: copies of which kvd touches no byte any more (`refused`: the
-    worker did not ask for them, as it computes something else now), what became of an elastic KV cache, what the cache is named by (once, with the first step), and the identity of
-    weights and adapters that were asked for or changed."""
+    """The worker's side to the scheduler's: copies of which kvd no longer touches any byte
+    (`refused`: the worker did not ask for them, because it computes something else now), what
+    became of an elastic KV cache, the name of the cache (once, with the first step), and the
+    identity of weights and adapters that were asked for or have changed."""
 
     done: list[int] = field(default_factory=list)
     failed: list[int] = field(default_factory=list)
