@@ -8,8 +8,8 @@
 
 namespace kvd::bench {
 
-/// One figure. `floor` is the same work written as short as it can be, measured interleaved in the
-/// same run; `ratio` is value / floor. Both stay empty where the limit is absolute.
+/// One figure. `floor` is the same work written as short as it can be, and measured interleaved in
+/// the same run; `ratio` is value / floor. Both stay empty where the limit is absolute.
 struct Row {
   std::string name;
   double value = 0;
@@ -18,17 +18,17 @@ struct Row {
   std::string unit;
 };
 
-/// What follows the benchmark's name on the command line, `--json` taken out.
+/// The arguments after the benchmark's name on the command line, without `--json`.
 struct Arguments {
   bool json = false;
   std::vector<std::string> rest;
 
-  /// The number after `flag`, or `otherwise` where the flag is absent.
-  /// Errors: a flag without a number ends the program with a usage message.
+  /// The number after `flag`, or `otherwise` where the flag is absent. Errors: a flag without a
+  /// number ends the program with a usage message.
   [[nodiscard]] double number(std::string_view flag, double otherwise) const;
 };
 
-/// A benchmark: its name, a line for --help, a function returning the exit status, and what
+/// A benchmark: its name, a line for --help, a function that returns the exit status, and what
 /// `kvd-bench NAME --help` says where a line is not enough.
 struct Benchmark {
   const char* name;
@@ -37,9 +37,10 @@ struct Benchmark {
   const char* help = nullptr;
 };
 
-/// Puts a benchmark into the list. One file a benchmark, in a namespace NAME_benchmark (several
-/// files are compiled as one, and each has a run() and options of its own), with this at its end:
-///   const Registration registration{{"copy", "what it measures; options", run}};
+/// Puts a benchmark into the list. Each benchmark is one file, in a namespace NAME_benchmark
+/// (several files are compiled as one, and each has a run() and options of its own), with this at
+/// its end:
+/// const Registration registration{{"copy", "what it measures; options", run}};
 struct Registration {
   explicit Registration(Benchmark benchmark);
 };
@@ -47,7 +48,7 @@ struct Registration {
 /// Prints rows as an aligned table, or as a JSON array with --json. Returns the exit status 0.
 int print_rows(const std::vector<Row>& rows, bool json);
 
-/// Middle value, the upper one of two. Precondition: not empty.
+/// The middle value, or the upper one of two. Precondition: not empty.
 inline double median(std::vector<double> values) {
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
   std::nth_element(values.begin(), middle, values.end());
@@ -55,7 +56,7 @@ inline double median(std::vector<double> values) {
 }
 
 /// Runs value() and floor() in turn and makes a row of their medians, so that a change of the
-/// machine's speed during the run meets both.
+/// machine's speed during the run affects both.
 template <class Value, class Floor>
 Row interleaved(std::string row, std::string unit, int repetitions, Value value, Floor floor) {
   std::vector<double> values, floors;

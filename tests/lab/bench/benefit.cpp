@@ -1,5 +1,5 @@
-// kvd-bench benefit: what one pool is worth to two engines. The same requests on two daemons with
-// half of the memory each and on one with all of it; nothing else differs.
+// kvd-bench benefit: what one pool is worth to two engines. It plays the same requests on two
+// daemons with half of the memory each, and on one daemon with all of it; nothing else differs.
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -69,7 +69,7 @@ Flags flags_of(Options& options) {
           {"--new-max", into(stage.serve.new_max, 2U)}};
 }
 
-/// What is wrong with it; nullptr: nothing.
+/// The fault of the stage; nullptr: there is none.
 const char* fault_of(const BenefitStage& stage) {
   const ServeStage& serve = stage.serve;
   if (serve.prompt_min > serve.prompt_max || serve.new_min > serve.new_max) {
@@ -80,7 +80,7 @@ const char* fault_of(const BenefitStage& stage) {
   return nullptr;
 }
 
-/// None after a mistake, which has been explained.
+/// None after a mistake, which has been reported.
 std::optional<Options> parse(const std::vector<std::string>& arguments) {
   Options options;
   const Flags flags = flags_of(options);
@@ -95,7 +95,8 @@ std::optional<Options> parse(const std::vector<std::string>& arguments) {
   return options;
 }
 
-/// Seed by seed the halves and the whole, each of them first with every other seed.
+/// Goes seed by seed through the halves and the whole, and starts with the other one at every
+/// second seed.
 BenefitRuns run_all(const Options& options) {
   BenefitRuns out;
   for (std::uint32_t round = 0; round < options.seeds; ++round) {

@@ -16,7 +16,8 @@ bool busy(const BenefitStage& stage, std::uint64_t seed, std::uint32_t engine, d
 std::vector<EngineRequest> bursts(const BenefitStage& stage, std::uint64_t seed) {
   std::vector<EngineRequest> out;
   for (std::uint32_t engine = 0; engine < 2; ++engine) {
-    // Arrivals are thinned out from the busy rate, so that a change of phase cuts no gap short.
+    // Draws arrivals at the busy rate and leaves some out, so that a change of phase cuts no gap
+    // short.
     ServeStage fast = stage.serve;
     fast.rate = stage.busy_rate;
     std::mt19937_64 random(2 * seed + engine);

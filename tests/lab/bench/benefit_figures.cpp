@@ -35,7 +35,7 @@ void print_row(std::string& out, const char* name, const char* unit, double halv
   print(out, "  %-24s %12.0f %12.0f  %s\n", name, halves, kvd, unit);
 }
 
-/// `filled` of `whole` as a bar of 40 characters.
+/// Draws `filled` of `whole` as a bar of 40 characters.
 std::string bar(double filled, double whole) {
   constexpr int kWidth = 40;
   const int full = whole > 0 ? static_cast<int>(std::lround(kWidth * filled / whole)) : 0;

@@ -7,22 +7,23 @@
 
 namespace kvd::bench {
 
-/// The same requests on two halves of the memory and on one kvd, a run a seed.
+/// The same requests on two halves of the memory and on one kvd, with a run for each seed.
 struct BenefitRuns {
   PolicyRuns halves{"halves", {}};
   PolicyRuns kvd{"kvd", {}};
 };
 
-/// Requests within their SLO that one kvd had more than the halves: the mean of the seeds.
+/// How many more requests met their SLO on one kvd than on the halves: the mean over the seeds.
 [[nodiscard]] double more_within_slo(const BenefitRuns& runs);
-/// Whether one kvd had at least as many within their SLO as the halves, with each seed.
+/// Whether with each seed one kvd had at least as many requests within their SLO as the halves.
 [[nodiscard]] bool never_fewer(const BenefitRuns& runs);
-/// Whether iterations took so much longer than their least time that the figures say more of a busy
-/// machine than of kvd: a fifth, on the mean of either side's runs. Not where no least time is set.
+/// Whether iterations took so much longer than their least time that the figures say more about a
+/// busy machine than about kvd: a fifth, on average over either side's runs. False where no least
+/// time is set.
 [[nodiscard]] bool machine_was_busy(const BenefitStage& stage, const BenefitRuns& runs);
 
 /// {"halves": {...}, "kvd": {...}, "load": {...}, ...}: requests are summed over the seeds, times
-/// (seconds) and rates are means of the seeds' values.
+/// (seconds) and rates are means over the seeds.
 [[nodiscard]] std::string benefit_json(const BenefitStage& stage, const BenefitRuns& runs);
 /// The table, and the seeds as bars, for a terminal.
 [[nodiscard]] std::string benefit_text(const BenefitStage& stage, const BenefitRuns& runs);

@@ -104,7 +104,7 @@ TEST(BenefitArrivals, BurstsComeInTurnAndTheSameForTheSameSeed) {
     }
     return sum;
   };
-  EXPECT_NEAR(count(0, 0, 50), 350, 80);  // of seed 2 engine 0 is busy first
+  EXPECT_NEAR(count(0, 0, 50), 350, 80);  // with seed 2 engine 0 is busy first
   EXPECT_NEAR(count(1, 0, 50), 25, 20);
   EXPECT_NEAR(count(0, 50, 100), 25, 20);
   EXPECT_NEAR(count(1, 50, 100), 350, 80);

@@ -27,7 +27,7 @@ constexpr std::uint32_t kCached = 1 << 20;
 constexpr std::uint32_t kOnDisk = 1 << 18;
 constexpr std::uint32_t kAttached = 8, kRequests = 1024, kPlacers = 4;
 constexpr std::uint32_t kCount = wire::kMaxRequestsPerStep;
-constexpr std::uint32_t kMoreCaches = 12;  ///< of a session; one is left to measure
+constexpr std::uint32_t kMoreCaches = 12;  ///< of a session; one more is left to be measured
 constexpr int kTimes = 3;
 
 Digest digest(std::uint64_t number) {
@@ -39,7 +39,7 @@ Digest digest(std::uint64_t number) {
 
 std::string domain_name(DomainId domain) { return std::to_string(domain.value); }
 
-/// As in the daemon, a secret for each domain.
+/// Uses a secret for each domain, as the daemon does.
 Digest disk_name(const std::string& domain, const Fingerprint& fingerprint, const Digest& block) {
   static std::map<std::string, digest::HmacSha256> secrets;
   const auto* secret = reinterpret_cast<const std::uint8_t*>(domain.data());
@@ -103,7 +103,7 @@ CommandWorld::Placer CommandWorld::placer(DomainId domain) {
   return placer;
 }
 
-// Each announces little, so that all of them run; its prompt is 64 blocks, with names.
+// Each request announces little, so that all of them run; its prompt is 64 blocks, with names.
 void CommandWorld::fill_requests(EngineId engine) {
   for (std::uint32_t i = 1; i <= kRequests; ++i) {
     command(engine, Submit{RequestId(i), Tokens(1024), Tokens(2048), {}, {}, {}});
@@ -139,7 +139,7 @@ std::vector<CommandCost> CommandWorld::measure() {
   return std::move(costs_);
 }
 
-// A quarter of it is parked.
+// A quarter of the cache is parked.
 void CommandWorld::fill_cache(Placer& placer) {
   for (std::uint64_t first = 0; first < kCached; first += kCount) {
     const bool park = first >= std::uint64_t{kCached} / 4 * 3;
@@ -147,7 +147,8 @@ void CommandWorld::fill_cache(Placer& placer) {
   }
 }
 
-// All that its session may have under way: four stores of the same, and loads of the same.
+// Everything that its session may have under way: four stores of the same blocks, and loads of the
+// same.
 void CommandWorld::occupy(Placer& placer) {
   hold_ = true;
   for (int i = 0; i < 2; ++i) {
@@ -160,7 +161,7 @@ void CommandWorld::occupy(Placer& placer) {
 
 void CommandWorld::measure_requests(EngineId engine) {
   compute_prompts(engine);
-  for (int i = 0; i < kTimes; ++i) step("step", engine);  // each makes a token
+  for (int i = 0; i < kTimes; ++i) step("step", engine);  // each step makes a token
   std::vector<wire::BlockName> names;
   for (std::uint32_t i = 0; i < kCount; ++i) {
     names.push_back({i / 64 % kRequests + 1, 64 + i % 64, 0, {}});
@@ -179,7 +180,7 @@ void CommandWorld::measure_requests(EngineId engine) {
   }
 }
 
-// Its prompts are computed and named.
+// Has its prompts computed and named.
 void CommandWorld::compute_prompts(EngineId engine) {
   run_.clear();
   iteration_ = 0;
@@ -245,7 +246,7 @@ void CommandWorld::measure_caches(Placer& placer) {
   for (int i = 0; i < kTimes; ++i) frame("schedule", placer.id, schedule);
 }
 
-// Measures regions of another domain, for which the cache of the full one has to make way.
+// Measures regions of another domain, for which the cache of the full domain has to make way.
 void CommandWorld::measure_regions() {
   const EngineId engine = attach(kOther, true);
   std::vector<RegionId> spaces;
@@ -396,7 +397,7 @@ void CommandWorld::take(const Reply& reply) {
   }
 }
 
-// Files are full of what an earlier kvd has written for the full domain.
+// The files are full of what an earlier kvd wrote for the full domain.
 void CommandWorld::take(const OpenDisk& order) {
   pending_.emplace_back(DiskOpened{order.disk, kOnDisk, {}, Bytes(0), Bytes(0)});
   std::vector<DiskFound::Block> blocks;

@@ -17,16 +17,16 @@ struct CommandCost {
   double ms = 0;  ///< CPU time of decoding and of the Controller
 };
 
-/// A Controller in its fullest state, one domain of which does all that it may at once: its cache
-/// fills DRAM and files, its engines have as many requests, names, regions, caches and copies under
-/// way as they can. Each command is then given its largest counts. Memory is of ids alone. Commands
-/// that the Controller refuses count as well: refusing costs time, too. Owner: one thread.
+/// A Controller in its fullest state. One of its domains does all that it may at once: its cache
+/// fills DRAM and files, and its engines have as many requests, names, regions, caches and copies
+/// under way as they can. Each command is then given its largest counts. The memory consists of ids
+/// alone. Refused commands count as well, because refusing costs time, too. Owner: one thread.
 class CommandWorld {
  public:
   CommandWorld();
 
-  /// Each command and event, several times; the dearest of each. Ends what it measures as it goes,
-  /// so one world serves for one call.
+  /// Runs each command and event several times and returns the most expensive run of each. It ends
+  /// what it measures as it goes, so one world serves for one call.
   [[nodiscard]] std::vector<CommandCost> measure();
 
  private:
@@ -35,7 +35,7 @@ class CommandWorld {
     RegionId region;
     core::CacheId cache;   ///< blocks of one piece
     core::CacheId pieces;  ///< the same of 16
-    core::CacheId large;   ///< for one of which many of the others make way
+    core::CacheId large;   ///< a cache for which many blocks of the others have to make way
     std::uint64_t ticket = 0;
   };
 
@@ -55,11 +55,11 @@ class CommandWorld {
   void measure_events(const Placer& fullest, const Placer& parks, EngineId requests,
                       EngineId named);
 
-  /// Decodes and carries out a frame, under the name.
+  /// Decodes and carries out a frame, under this name.
   void frame(const std::string& name, EngineId engine, wire::CommandBody body);
   void measured(const std::string& name, const core::Event& event);
   void count(const std::string& name, double ms);
-  /// A cache command of kCount blocks, from that digest on.
+  /// A cache command of kCount blocks, from this digest on.
   [[nodiscard]] wire::CommandBody cache(Placer& placer, core::CacheId cache, wire::CacheOp op,
                                         std::uint64_t first, bool park = false);
 
@@ -99,14 +99,14 @@ class CommandWorld {
   std::uint64_t last_reply_to_ = 0;
   std::vector<core::Effect> effects_;
   std::deque<core::Event> pending_;
-  std::uint64_t generation_ = 0;  ///< of what was written to disk last
+  std::uint64_t generation_ = 0;  ///< generation of the last write to disk
   bool hold_ = false;             ///< copies of regions stay under way
   std::vector<Ticket> held_;
-  std::uint64_t value_ = 0;  ///< of the last reply, or its region
-  std::string refused_;      ///< why; of the last command
+  std::uint64_t value_ = 0;  ///< value of the last reply, or its region
+  std::string refused_;      ///< why the last command was refused
   std::vector<core::RunEntry> run_;
   std::uint64_t iteration_ = 0;
-  std::vector<wire::CacheBlock> blocks_;  ///< of the command in hand
+  std::vector<wire::CacheBlock> blocks_;  ///< of the current command
   std::vector<CommandCost> costs_;
 };
 

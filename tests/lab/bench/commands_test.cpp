@@ -1,4 +1,4 @@
-// No command holds the control thread for long, whatever is in kvd.
+// Checks that no command holds the control thread for long, whatever kvd contains.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -17,7 +17,8 @@
 namespace kvd::bench {
 namespace {
 
-/// The least that this many entries of a command cost, as each is looked up in a large table.
+/// The least time that this many entries of a command cost, since each is looked up in a large
+/// table.
 double floor_ms() {
   using Digest = std::array<std::uint64_t, 4>;
   std::map<Digest, std::uint64_t> table;
@@ -30,18 +31,19 @@ double floor_ms() {
   return to_seconds(clock.now() - begin) * 1e3;
 }
 
-/// How many floors each may hold the thread. One takes 7 to 10 ms where 10 ms are the limit.
+/// How many floors a command may hold the thread. One floor takes 7 to 10 ms where the limit is 10
+/// ms.
 double most_floors(const std::string& name) {
   constexpr double kMost = 1.5;
-  // All requests are listed. This list only shrinks.
+  // All commands that need more are listed here. The list may only shrink.
   const std::map<std::string, double> longer = {{"snapshot", 2}};
   const auto found = longer.find(name);
   return found == longer.end() ? kMost : found->second;
 }
 
-/// In floors, by command: the least of three rounds, each with floors of its own before it and
-/// after it. The machine may be slower for a while; a command that is too long is so in every
-/// round.
+/// The cost of each command in floors: the least of three rounds, each with floors of its own
+/// before and after it. The machine may be slower for a while, but a command that is too long is so
+/// in every round.
 std::map<std::string, double> costs() {
   std::map<std::string, double> least;
   double before = floor_ms();

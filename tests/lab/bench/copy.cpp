@@ -24,7 +24,7 @@ namespace {
 using namespace kvd::kernels;
 
 constexpr Bytes kSlab = kMiB * 64;
-// What one rotation moves at a time: many segments complete together.
+// The bytes that one rotation moves at a time: many segments complete together.
 constexpr Bytes kBatch = kMiB * 16;
 
 class CopyBench {
@@ -66,7 +66,8 @@ class CopyBench {
  private:
   static void* pointer(std::uintptr_t address) { return reinterpret_cast<void*>(address); }
 
-  // Every segment of the HBM half once, in random order, from the DRAM half in another one.
+  // Every segment of the HBM half once, in random order, each from the DRAM half in another random
+  // order.
   std::vector<CopyExtent> shuffled(Bytes segment) const {
     std::vector<CopyExtent> extents;
     for (std::size_t slab = 0; slab < device_.size(); ++slab) {
@@ -104,7 +105,7 @@ class CopyBench {
     }
   }
 
-  // Both sides in GB/s over all of one tier.
+  // Both sides in GB/s, over all of one tier.
   template <class Value, class Floor>
   Row rate_row(const std::string& name, int repetitions, Value value, Floor floor) {
     const auto bytes = static_cast<double>(device_.size() * kSlab.size());

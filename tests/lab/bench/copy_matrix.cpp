@@ -20,7 +20,7 @@ namespace {
 constexpr Bytes kArena = kMiB * 256;
 constexpr int kRounds = 5;
 
-/// Zeroed and present memory.
+/// Memory that is zeroed and present.
 class Arena {
  public:
   Arena()
@@ -110,7 +110,7 @@ int run_copy_matrix(const Arguments& arguments) {
   CopyOrigin origin;
   std::vector<CopyCell> cells = measure_gpu(origin);
   if (cells.empty()) {
-    // A driver that is there and fails in the middle is no reason to measure something else.
+    // A driver that exists but fails in the middle is no reason to measure something else.
     if (!origin.source.empty()) return 1;
     std::fprintf(stderr, "kvd-bench copy: measuring the host's own copies instead\n");
     cells = measure_host(origin);

@@ -5,8 +5,8 @@
 namespace kvd::bench {
 
 /// kvd-bench copy --matrix [--out FILE]: prints what each way to copy reaches by segment size and
-/// count, and writes the crossover table. With a CUDA driver of the copy engine, the loop and the
-/// slot kernels; without one of the host's copies. Returns the exit status.
+/// count, and writes the crossover table. With a CUDA driver it measures the copy engine, the loop
+/// and the slot kernels; without one, the host's copies. Returns the exit status.
 int run_copy_matrix(const Arguments& arguments);
 
 }  // namespace kvd::bench

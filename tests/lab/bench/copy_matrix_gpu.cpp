@@ -12,7 +12,7 @@ using gpu::CopyArena;
 using gpu::Method;
 using kernels::Direction;
 
-/// A fake driver shows that this works, in a moment.
+/// With a fake driver the sizes are small, since it only shows that this works.
 struct Sizes {
   Bytes half, largest;
   std::uint32_t most;

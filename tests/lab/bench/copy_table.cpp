@@ -9,9 +9,9 @@ namespace {
 constexpr double kNoise = 0.98;
 constexpr double kNearPeak = 0.85;
 
-using CellRow = std::vector<CopyCell>;  // of one direction and count
+using CellRow = std::vector<CopyCell>;  // cells of one direction and count
 
-/// The smallest segment from which on all cells hold.
+/// The smallest segment from which `holds` is true for all cells.
 template <class Holds>
 Bytes from_which(CellRow row, Holds holds) {
   std::sort(row.begin(), row.end(),

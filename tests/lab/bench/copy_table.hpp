@@ -18,7 +18,7 @@ struct CopyCell {
   double kernels = 0;  ///< the slot kernels; host: memcpy
 };
 
-/// What follows from the cells of one direction and count. Zero: no measured segment is enough.
+/// What the cells of one direction and count show. Zero: no measured segment is large enough.
 struct Crossover {
   std::string direction;
   std::uint32_t count = 0;

@@ -10,7 +10,7 @@ CopyCell cell(Bytes segment, double engine, double kernels) {
 }
 
 TEST(CopyTable, TheEngineIsAheadFromWhereItStaysAhead) {
-  // Ahead once at 4 KiB by accident, then behind, then ahead for good.
+  // The engine is ahead once at 4 KiB by accident, then behind, then ahead for good.
   const auto rows = crossovers({cell(kKiB * 4, 5, 4), cell(kKiB * 8, 6, 9), cell(kKiB * 16, 12, 12),
                                 cell(kKiB * 32, 20, 12)});
   ASSERT_EQ(rows.size(), 1u);

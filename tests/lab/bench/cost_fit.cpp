@@ -12,7 +12,8 @@ namespace {
 constexpr std::size_t kTerms = 3;
 using Terms = std::array<double, kTerms>;
 
-/// What the terms are multiplied with, each over the time that was seen: together they are to be 1.
+/// The factors of the terms, each divided by the time that was seen: the products should add up to
+/// 1.
 using Equation = Terms;
 
 double error_of(std::span<const Equation> equations, const Terms& terms) {
@@ -25,8 +26,8 @@ double error_of(std::span<const Equation> equations, const Terms& terms) {
   return sum;
 }
 
-/// Gauss-Jordan on the normal equations, with the terms of `used` alone; the others are 0. Infinite
-/// or not a number where the samples do not tell the terms apart.
+/// Gauss-Jordan on the normal equations, with the terms of `used` alone; the others are 0. The
+/// result is infinite or not a number where the samples do not tell the terms apart.
 Terms solved(std::span<const Equation> equations, unsigned used) {
   std::array<std::array<double, kTerms + 1>, kTerms> rows{};
   const auto is_used = [&](std::size_t i) { return (used >> i & 1U) != 0; };
@@ -52,7 +53,7 @@ Terms solved(std::span<const Equation> equations, unsigned used) {
   return {rows[0][kTerms], rows[1][kTerms], rows[2][kTerms]};
 }
 
-/// Three terms make seven choices of which are not 0. All are tried.
+/// Three terms allow seven choices of which are not 0. All are tried.
 Terms best_terms(std::span<const Equation> equations) {
   Terms best{};
   double least = std::numeric_limits<double>::infinity();
@@ -85,7 +86,7 @@ sim::IterationModel fitted_model(const std::vector<CostSample>& samples) {
   const Terms decode = best_terms(decodes), prefill = best_terms(prefills);
   sim::IterationModel model;
   model.fitted = true;
-  // A profile without it does not pass check().
+  // A profile with less does not pass check().
   constexpr double kLeastFixed = 1e-9;
   model.fixed = sim::Seconds(std::max(decode[0], kLeastFixed));
   model.context_token = sim::Seconds(decode[1]);

@@ -45,7 +45,8 @@ UniqueFd pidfd_of(pid_t pid) {
   return pidfd;
 }
 
-// The engine: small pages, all touched, and the keeper mutex of its page held until it dies.
+// The engine: it has small pages, touches all of them, and holds the keeper mutex of its page until
+// it dies.
 [[noreturn]] void be_victim(int page_fd, Bytes bytes, int ready) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   auto page = shm::MappedClientPage::map(page_fd, Bytes(shm::kClientPageBytes));
@@ -130,7 +131,7 @@ double memset_us(void* memory, std::size_t bytes) {
   return since(start, clock.now());
 }
 
-/// When the daemon last had a dead engine's memory back, as it says itself.
+/// When the daemon last had a dead engine's memory back, by its own report.
 TimePoint returned_at(test::DaemonThread& daemon) {
   TimePoint at{0};
   const auto snapshot = daemon.daemon().snapshot(std::chrono::seconds(10));
@@ -141,7 +142,7 @@ TimePoint returned_at(test::DaemonThread& daemon) {
   return at;
 }
 
-// From the kill until every byte of the engine's region is zeroed and free again.
+// The time from the kill until every byte of the engine's region is zeroed and free again.
 Row reclaim_row(int repetitions) {
   test::DaemonThread daemon([](daemon::Config& config) {
     config.hbm = kRegion;
@@ -165,7 +166,7 @@ Row reclaim_row(int repetitions) {
       wait_for_end(pidfd.get());
       gone = clock.now();
     });
-    // Free bytes alone would count slabs that are still being zeroed.
+    // Free bytes alone would include slabs that are still being zeroed.
     KVD_CHECK(daemon.wait_all_free(), "the memory does not come back");
     values.push_back(since(start, returned_at(daemon)));
     watcher.join();

@@ -32,7 +32,7 @@ std::vector<ServeRequest> batch_of(std::uint32_t requests, std::uint32_t prompt,
   return out;
 }
 
-/// A sample of iterations in which all of them decode.
+/// A sample of iterations in which all requests decode.
 CostSample decode_sample(const std::vector<ServeAnswer>& answers, std::uint32_t prompt) {
   double begin = 0, end = answers.front().token_s.back();
   for (const ServeAnswer& answer : answers) {
@@ -59,7 +59,7 @@ CostSample prefill_sample(const ServeNode& node, std::uint32_t prompt, std::mt19
   return {{0, 0, prompt, pairs_of(prompt)}, median(seconds)};
 }
 
-/// What one request's token takes at least: with what lies between two iterations.
+/// The least time of a token of one request, including what lies between two iterations.
 sim::Seconds least_iteration(const ServeStage& stage, const ServeNode& node) {
   std::mt19937 random(1);
   const auto one = batch_of(1, stage.prompt_min, kCostTokens, node.port(0), random);
@@ -85,7 +85,7 @@ std::vector<CostSample> cost_samples(const ServeStage& stage, const ServeNode& n
   return out;
 }
 
-/// What kvd-engine attaches with.
+/// The shape that kvd-engine attaches with.
 core::ModelClass shape_of(const ServeStage& stage) {
   const auto model = engine::parse_random_model(stage.model);
   KVD_CHECK(model.ok(), "engines of this model have been started");
@@ -114,7 +114,8 @@ sim::Profile measured_profile(const ServeStage& stage) {
   profile.name = "this-machine";
   profile.shape = shape_of(stage);
   {
-    // Paced, the costs would not show, and one that decodes and prefills would be paced twice.
+    // With pacing the costs would not show, and a request that decodes and prefills would be paced
+    // twice.
     ServeStage unpaced = ample;
     unpaced.iteration_ms = 0;
     profile.iteration = fitted_model(cost_samples(stage, ServeNode(unpaced, core::Tuning{})));

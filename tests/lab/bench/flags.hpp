@@ -11,7 +11,7 @@
 
 namespace kvd::bench {
 
-/// What each flag with a value sets; false where the text is no such value.
+/// What each flag does with its value; false where the text is no such value.
 using Flags = std::map<std::string, std::function<bool(const std::string&)>>;
 
 template <class Number>
@@ -25,7 +25,7 @@ inline auto into(std::string& target) {
   return [&target](const std::string& text) { return target = text, !text.empty(); };
 }
 
-/// A list, its parts between commas.
+/// Splits a list at its commas.
 inline auto into(std::vector<std::string>& target) {
   return [&target](const std::string& text) {
     target.clear();
@@ -46,7 +46,7 @@ auto into(std::vector<Number>& target, Number least) {
   };
 }
 
-/// Takes the flag at arguments[i] and its value; false after a mistake, which has been explained.
+/// Takes the flag at arguments[i] and its value; false after a mistake, which has been reported.
 inline bool take_flag(const Flags& flags, const std::vector<std::string>& arguments, std::size_t i,
                       const char* benchmark, const char* help) {
   const auto flag = flags.find(arguments[i]);

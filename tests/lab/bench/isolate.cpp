@@ -1,4 +1,4 @@
-// kvd-bench isolate: whether an engine can tell by time what another domain has cached.
+// kvd-bench isolate: whether an engine can tell from timing what another domain has cached.
 #include <algorithm>
 #include <array>
 #include <cstdio>
@@ -54,7 +54,7 @@ class IsolateWorld {
     }
   }
 
-  /// CPU microseconds of a step of the second domain's engine that looks the prompt up.
+  /// CPU microseconds of a step in which the second domain's engine looks the prompt up.
   double look_up(std::uint64_t prompt, bool is_known) {
     submit(other_, prompt);
     const StepCost cost = step(other_, {});
@@ -76,7 +76,7 @@ class IsolateWorld {
     config.dram = {Tier::kDram, slab, 32};
     config.tuning.placement.policy = "none";
     config.tuning.admission.policy = "none";
-    config.tuning.rotation.eager = false;  // nothing but lookups is measured
+    config.tuning.rotation.eager = false;  // only lookups are measured
     return config;
   }
   EngineId attach(std::uint32_t domain) {
@@ -120,7 +120,7 @@ class IsolateWorld {
 
   StepShell shell_;
   EngineId one_, other_;
-  std::map<EngineId, std::uint64_t> iteration_;  ///< granted last
+  std::map<EngineId, std::uint64_t> iteration_;  ///< the last granted one
   std::uint64_t last_ = 0;
 };
 

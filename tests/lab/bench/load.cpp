@@ -1,5 +1,5 @@
-// kvd-bench load: whether loading what was found, or computing it again, is decided well.
-// Simulated: the real Controller under a virtual clock, with engines, link and disk that are
+// kvd-bench load: whether kvd decides well between loading what was found and computing it again.
+// It is simulated: the real Controller runs under a virtual clock, and engines, link and disk are
 // models.
 #include <algorithm>
 #include <cstdio>
@@ -41,7 +41,7 @@ Each row overlap… says the same of load.policy = overlap beside measured_cross
 constexpr double kCapacity = 0.05;
 constexpr std::uint32_t kClients = 64, kTurns = 8;
 
-/// Each turn's prompt is the one before and two blocks more.
+/// Each turn's prompt is the one before it and two blocks more.
 sim::Workload clients() {
   std::mt19937_64 random(1);
   sim::Workload workload;
@@ -77,7 +77,7 @@ sim::Setting setting_of(sim::Workload workload, double disk_rate) {
                       (sim::kPrefixTokens.value / profile->shape.block_tokens);
   const auto all = block * distinct_blocks(workload);
   const auto memory = Bytes(static_cast<std::int64_t>(kCapacity * static_cast<double>(all.value)));
-  // Whoever runs needs room, too, however little is to be cached.
+  // Running requests need room, too, however little is to be cached.
   const Bytes least = block * 80;
   sim::Setting setting;
   setting.engines.push_back({*profile, 1, Bytes(0)});
@@ -90,7 +90,7 @@ sim::Setting setting_of(sim::Workload workload, double disk_rate) {
   return setting;
 }
 
-/// Seconds in the mean.
+/// The mean, in seconds.
 double mean_ttft(sim::Setting& setting, const std::string& policy) {
   setting.policy.tuning.load.policy = policy;
   const auto result = sim::run(setting);

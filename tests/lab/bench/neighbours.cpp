@@ -1,5 +1,5 @@
-// kvd-bench neighbours: what an engine feels of three hostile users that do all they may at once.
-// The daemon is a process, its engines are threads, each of a group and so of a domain.
+// kvd-bench neighbours: what an engine notices of three hostile users that do all they may at once.
+// The daemon is a process; its engines are threads, each in a group and so a domain of its own.
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -59,14 +59,14 @@ using Client = kvd_client::Client;
 using std::chrono::milliseconds;
 
 constexpr std::chrono::seconds kTimeout{60};
-/// Groups that no system gives away; they need not exist.
+/// Groups that no system assigns; they need not exist.
 constexpr unsigned kHonest = 60'000;
 constexpr unsigned kHostile[] = {60'001, 60'002, 60'003};
 constexpr std::uint64_t kBlock = 64 << 10;
 constexpr std::uint32_t kRows = 32;
 
-/// Changes this thread alone: the kernel keeps credentials by thread, and a socket shows its
-/// maker's.
+/// Changes only this thread: the kernel keeps credentials for each thread, and a socket shows those
+/// of its maker.
 void join_group(unsigned group) {
   const bool joined = ::syscall(SYS_setresgid, group, group, static_cast<gid_t>(-1)) == 0;
   KVD_CHECK(joined, "domains need groups: run it as root");
@@ -90,10 +90,10 @@ std::vector<std::uint32_t> blocks(std::size_t count) {
   return made;
 }
 
-/// None: refused.
+/// None: the session was refused.
 std::optional<Client> open(const std::string& endpoint, const char* name,
                            kvd_client::ModelShape shape = {}) {
-  static std::mutex one_by_one;  // kvd takes few newcomers of a user at a time
+  static std::mutex one_by_one;  // kvd accepts only a few newcomers of a user at a time
   const std::lock_guard lock(one_by_one);
   kvd_client::Options options;
   options.endpoint = endpoint;
@@ -122,10 +122,10 @@ std::optional<std::uint64_t> open_cache(Client& client, std::uint64_t region_byt
   return cache.ok() ? std::optional(*cache) : std::nullopt;
 }
 
-/// When the hostile ones work.
+/// Says when the hostile users work.
 struct Gate {
   std::atomic<bool> open = false, closed_for_good = false;
-  /// False: it is over.
+  /// False: the run is over.
   [[nodiscard]] bool pass() const {
     if (!closed_for_good) open.wait(false);
     return !closed_for_good;
@@ -227,7 +227,7 @@ void demand(const std::string& endpoint, const Gate& gate) {
   }
 }
 
-/// The three users, and one who asks kvd-admin.
+/// The three hostile users, and one who asks kvd-admin.
 class Hostile {
  public:
   Hostile(const test::KvdProcess& kvd, int nice) {
@@ -259,11 +259,11 @@ class Hostile {
       join_group(group);
       while (gate_.pass()) {
         kind(endpoint, gate_);
-        std::this_thread::sleep_for(milliseconds(10));  // a session that was ended
+        std::this_thread::sleep_for(milliseconds(10));  // a session that has ended
       }
     });
   }
-  /// Changes this thread alone.
+  /// Changes only this thread.
   static void be_nice(int nice) { ::setpriority(PRIO_PROCESS, 0, nice); }
 
   Gate gate_;
@@ -409,7 +409,7 @@ int run(const Arguments& arguments) {
     honest.measure(at(0.95), loaded);
     most = std::max(most, anonymous_mib(kvd.pid()));
     hostile.work(false);
-    std::this_thread::sleep_until(at(1));  // what they ordered ends
+    std::this_thread::sleep_until(at(1));  // whatever they ordered ends
   }
   const auto row = [](const char* name, double value, double floor, const char* unit) {
     return Row{name, value, floor, value / floor, unit};

@@ -37,7 +37,7 @@ double quantile(std::vector<double> values, double q) {
 
 Nanoseconds from_ms(double ms) { return Nanoseconds(static_cast<std::int64_t>(ms * 1e6)); }
 
-// All requests offloaded whole fit whenever anything fits.
+// If anything fits, all requests fit when they are offloaded whole.
 bool fits_at_all(const PlacementProblem& problem) {
   Blocks sum;
   for (const auto blocks : problem.blocks) sum += blocks;

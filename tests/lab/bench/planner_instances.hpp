@@ -10,8 +10,8 @@ namespace kvd::bench {
 
 /// A decode batch as drawn for the planner's figures: lengths log-normal (median 8K, sigma 1.2,
 /// 1K..128K), blocks of 16 tokens and 64 KiB per layer, capacity 35..95 % of what the batch would
-/// fill. Up to 32 layers it is LLaMA3-8B on a 12 or 24 GB/s link, above Qwen2.5-32B on 200 GB/s; a
-/// layer's compute grows with the batch's tokens as the published fits do.
+/// fill. With up to 32 layers it is LLaMA3-8B on a 12 or 24 GB/s link, with more Qwen2.5-32B on 200
+/// GB/s. A layer's compute grows with the batch's tokens as in the published fits.
 inline planner::PlacementProblem draw_instance(std::mt19937_64& random, std::int32_t layers,
                                                int requests, planner::BufferRule buffer) {
   using planner::Seconds;

@@ -1,4 +1,4 @@
-// Planning for days must not grow the process: GLPK's problems and environments are given back.
+// Planning for days must not grow the process: GLPK's problems and environments have to be freed.
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -35,7 +35,7 @@ TEST(PlannerMemory, TenThousandPlansGrowItByLessThanTwoMebibytes) {
   EXPECT_LT(resident() - before, kMiB * 2);
 }
 
-// Without glp_free_env at the end of a thread each would leave about 5 KiB behind.
+// Without glp_free_env at its end each thread would leave about 5 KiB behind.
 TEST(PlannerMemory, TwoThousandThreadsGrowItByLessThanTwoMebibytes) {
   std::mt19937_64 random(1);
   const auto short_thread = [&] { std::thread([&] { plan(random, 2); }).join(); };

@@ -5,7 +5,7 @@
 
 namespace kvd::bench {
 
-/// Appends what std::printf would print; what is beyond 511 characters is cut off.
+/// Appends what std::printf would print; text beyond 511 characters is cut off.
 template <class... Parts>
 void print(std::string& out, const char* format, Parts... parts) {
   char text[512];

@@ -1,5 +1,6 @@
-// kvd-bench reality: does kvd-sim tell the truth? The same requests on a daemon and a kvd-engine as
-// processes of their own, and in kvd-sim with the costs measured on this machine in this run.
+// kvd-bench reality: does kvd-sim tell the truth? It plays the same requests on a daemon and a
+// kvd-engine as processes of their own, and in kvd-sim with the costs measured on this machine in
+// this run.
 #include <cmath>
 #include <cstdio>
 #include <string>
@@ -61,7 +62,7 @@ Flags flags_of(Options& options) {
           {"--tbt-multiple", into(stage.tbt_multiple, 1.0)}};
 }
 
-/// None after a mistake, which has been explained.
+/// None after a mistake, which has been reported.
 std::optional<Options> parse(const std::vector<std::string>& arguments) {
   Options options;
   const Flags flags = flags_of(options);
@@ -71,7 +72,7 @@ std::optional<Options> parse(const std::vector<std::string>& arguments) {
   return options;
 }
 
-/// What both sides play.
+/// The scene that both sides play.
 struct Scene {
   ServeStage stage;
   Goals goals;
@@ -92,7 +93,7 @@ sim::Workload workload_of(const std::vector<ServeRequest>& requests) {
   return out;
 }
 
-/// The simulated run as the clients of a real one would have seen it.
+/// The simulated run as the clients of a real run would have seen it.
 ServeRun as_seen(const sim::RunResult& result) {
   ServeRun run;
   run.rotations_out = result.totals.rotations_out;
@@ -119,7 +120,7 @@ Result<ServeRun> simulate(const Scene& scene, const sim::NamedPolicy& policy,
   return as_seen(result);
 }
 
-/// Requests a second that fcfs can just serve, by kvd-sim.
+/// Requests a second that fcfs can just serve, according to kvd-sim.
 Result<double> simulated_knee(const Scene& scene) {
   constexpr std::uint64_t kKneeSeeds = 3;
   constexpr double kThreshold = 0.9;
@@ -143,14 +144,14 @@ Result<double> simulated_knee(const Scene& scene) {
   return knee.rate;
 }
 
-/// One policy at one load, by seed.
+/// The runs of one policy at one load, by seed.
 struct Pair {
   std::string name;
   PolicyRuns real, simulated;
 };
 
-/// Seed by seed, and within one policy by policy, so that a change of the machine's speed meets
-/// all.
+/// Goes seed by seed, and for each seed policy by policy, so that a change of the machine's speed
+/// affects all.
 Status play(const Options& options, Scene scene, double load, double knee, std::vector<Pair>& out) {
   scene.stage.rate = load * knee;
   std::vector<sim::NamedPolicy> named;
@@ -180,7 +181,7 @@ Status play(const Options& options, Scene scene, double load, double knee, std::
   return {};
 }
 
-/// What is compared, how, and how near it is to be.
+/// What is compared and how, and how close it has to be.
 struct Compared {
   const char* figure;
   enum class Apart { kPoints, kPercent } apart;
@@ -207,7 +208,7 @@ double figure(const PolicyRuns& runs, const std::string& name) {
   return value_of(means, "within_slo") / value_of(means, "requests");
 }
 
-/// value: as seen; floor: as simulated; ratio: the second over the first.
+/// value: as seen; floor: as simulated; ratio: simulated over seen.
 std::vector<Row> rows_of(const std::vector<Pair>& pairs, const Goals& goals) {
   std::vector<Row> rows;
   int wanted = 0, missed = 0;

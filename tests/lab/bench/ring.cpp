@@ -21,7 +21,8 @@ constexpr int kRoundTrips = 500;
 constexpr std::uint64_t kBlockTokens = 16;
 constexpr std::chrono::seconds kTimeout{10};
 
-/// All threads of the process on one CPU: waking another one costs more than everything measured.
+/// Keeps all threads of the process on one CPU: waking another one costs more than everything
+/// measured here.
 void stay_on_one_cpu() {
   cpu_set_t one;
   CPU_ZERO(&one);
@@ -41,7 +42,7 @@ double median_us(Call call) {
   return median(times);
 }
 
-/// An engine of a daemon in this process whose one request takes block after block.
+/// An engine of a daemon in this process; its one request takes block after block.
 class Engine {
  public:
   explicit Engine(const test::DaemonThread& daemon) : client_(open(daemon)) {}
@@ -54,7 +55,7 @@ class Engine {
     begin_request();
     std::uint64_t tokens = 0;
     const double each = median_us([&] {
-      tokens += kBlockTokens;  // counted from the last report: a block more each time
+      tokens += kBlockTokens;  // counted from the last report: one block more each time
       auto blocks = client_.allocate_blocks(request_, tokens, kTimeout);
       while (blocks.code() == kvd_client::ErrorCode::kWouldBlock) {  // a slab is on its way
         blocks = client_.allocate_blocks(request_, tokens, kTimeout);
@@ -94,7 +95,7 @@ class Engine {
   std::uint64_t iteration_ = 0;
 };
 
-/// One that places its blocks itself: half of its requests run, the others wait.
+/// An engine that places its own blocks: half of its requests run, the others wait.
 class PlacingEngine {
  public:
   explicit PlacingEngine(const test::DaemonThread& daemon) : client_(open(daemon)) {

@@ -1,5 +1,5 @@
-// kvd-bench rotate: requests leave HBM while others come in, by the mover, against two threads that
-// only copy. The rungs below full duplex are SuperInfer's ladder (sec. 5).
+// kvd-bench rotate: requests leave HBM while others come in, moved by the mover, against two
+// threads that only copy. The rungs below full duplex are SuperInfer's ladder (sec. 5).
 #include <poll.h>
 
 #include <algorithm>
@@ -29,12 +29,12 @@ using Pairs = std::vector<core::CopySlots::Pair>;
 constexpr Bytes kSlab = kMiB * 64;
 constexpr Bytes kSlot = kKiB * 64;
 constexpr std::uint32_t kSlotsASlab = 1024;
-/// Slots side by side, as allocation leaves them: runs of 1 MiB.
+/// Slots stand side by side, as allocation leaves them: in runs of 1 MiB.
 constexpr std::uint32_t kRun = 16;
-/// What one request holds.
+/// The slots that one request holds.
 constexpr std::size_t kSlotsARequest = 256;
 
-/// Half of the slabs of either tier come in, the other half leave.
+/// Half of the slabs of each tier come in, the other half leave.
 class RotateBench {
  public:
   RotateBench(std::unique_ptr<kernels::HostBackend> backend, mover::SlabStore slabs,
@@ -68,7 +68,7 @@ class RotateBench {
   }
 
  private:
-  /// All slots of the slabs, run by run in random order, into the same run of another place.
+  /// All slots of the slabs, run by run in random order, each into the same run of another place.
   static Pairs shuffled(std::uint32_t first, std::uint32_t last) {
     std::vector<SlotId> runs;
     for (std::uint32_t slab = first; slab < last; ++slab) {
@@ -105,7 +105,7 @@ class RotateBench {
     KVD_CHECK(ok.ok(), "a benchmark's batch was refused");
   }
 
-  /// One direction after the other, every extent a batch of its own.
+  /// One direction after the other, with every extent as a batch of its own.
   template <class Extents>
   void one_way(Extents extents_of) {
     for (const Direction direction : {Direction::kHostToDevice, Direction::kDeviceToHost}) {
@@ -119,7 +119,7 @@ class RotateBench {
     }
   }
 
-  /// Requests through the mover, as the daemon rotates them.
+  /// Moves requests by the mover, as the daemon rotates them.
   void rotate(bool in, bool out) {
     std::size_t copies = 0;
     for (std::size_t i = 0; i < in_.size(); i += kSlotsARequest) {
@@ -179,7 +179,7 @@ int fail(const Error& error) {
 int run(const Arguments& arguments) {
   const auto repetitions = static_cast<int>(std::max(1.0, arguments.number("--repetitions", 15)));
   const double mib = std::max(256.0, arguments.number("--mib", 512));
-  const auto slabs = static_cast<std::uint32_t>(mib / 256) * 2;  // of either tier
+  const auto slabs = static_cast<std::uint32_t>(mib / 256) * 2;  // for each tier
   const SteadyClock clock;
   auto backend = kernels::HostBackend::create({}, clock);
   if (!backend.ok()) return fail(backend.error());

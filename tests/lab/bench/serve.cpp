@@ -1,6 +1,6 @@
-// kvd-bench serve: a node under load, policy by policy. A daemon, engines and clients, each a
-// process or as good as one; a pool smaller than what the requests need, a throttled link, and SLOs
-// as multiples of what an unloaded engine takes in this very run.
+// kvd-bench serve: a node under load, policy by policy. It has a daemon, engines and clients, each
+// a process or as good as one; a pool smaller than what the requests need; a throttled link; and
+// SLOs as multiples of what an unloaded engine takes in this very run.
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -63,7 +63,7 @@ Flags flags_of(Options& options) {
           {"--tbt-multiple", into(stage.tbt_multiple, 1.0)}};
 }
 
-/// None after a mistake, which has been explained.
+/// None after a mistake, which has been reported.
 std::optional<Options> parse(const std::vector<std::string>& arguments) {
   Options options;
   const Flags flags = flags_of(options);
@@ -87,8 +87,8 @@ std::optional<Options> parse(const std::vector<std::string>& arguments) {
   return options;
 }
 
-/// Seed by seed, and within one policy by policy, so that a change of the machine's speed meets
-/// all. Each seed begins with another policy.
+/// Goes seed by seed, and for each seed policy by policy, so that a change of the machine's speed
+/// affects all. Each seed begins with another policy.
 std::vector<PolicyRuns> run_all(const Options& options, const std::vector<sim::NamedPolicy>& named,
                                 const Goals& goals) {
   std::vector<PolicyRuns> out;

@@ -9,7 +9,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// What a client on a busy machine sees of a timer that fired in time.
+/// The lateness that a client on a busy machine sees of a timer that fired in time.
 double tolerance_s(double goal_s) { return std::max(0.001, 0.1 * goal_s); }
 
 double share(double part, double whole) { return whole > 0 ? part / whole : 0; }
@@ -21,7 +21,7 @@ double percentile(std::vector<double> values, double percent) {
   return values[static_cast<std::size_t>(std::lround(at))];
 }
 
-/// The clients' times.
+/// The times at the clients.
 struct Seen {
   std::vector<double> ttft, tbt, tpot;
   double ttft_met = 0, tbt_met = 0, tpot_met = 0, within = 0;

@@ -18,7 +18,7 @@ double figure(const std::vector<Figure>& figures, std::string_view name) {
   return found == figures.end() ? -1 : found->value;
 }
 
-/// The first token after `ttft`, the others after these gaps.
+/// An answer whose first token comes after `ttft`, and the others after these gaps.
 ServeAnswer answer(double sent, double ttft, const std::vector<double>& gaps) {
   ServeAnswer out{.sent_s = sent, .token_s = {sent + ttft}, .complete = true};
   for (const double gap : gaps) out.token_s.push_back(out.token_s.back() + gap);
@@ -44,7 +44,7 @@ TEST(ServeFigures, CountWhoMetTheGoals) {
 
 TEST(ServeFigures, ALongPauseIsManyMissedIntervals) {
   const auto figures = of({answer(0, 0.5, {0.1, 5.04, 0.105, 0.12})});
-  EXPECT_EQ(figure(figures, "stalls"), 2);  // 5 ms late is a timer's, 20 ms is not
+  EXPECT_EQ(figure(figures, "stalls"), 2);  // 5 ms late is the timer's fault, 20 ms is not
   EXPECT_EQ(figure(figures, "missed_intervals"), 50 + 1);
   EXPECT_NEAR(figure(figures, "stalled"), 4.94 + 0.02, 1e-9);
   EXPECT_NEAR(figure(figures, "longest_gap"), 5.04, 1e-9);

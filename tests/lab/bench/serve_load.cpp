@@ -36,8 +36,8 @@ std::string request_text(const ServeRequest& request) {
          std::to_string(body.size()) + "\r\n\r\n" + body;
 }
 
-/// One answer as it comes in. The server writes an event as one chunk, so that no mark is cut by
-/// the framing in between; what is cut by a read is looked at again with the next one.
+/// One answer as it comes in. The server writes an event as one chunk, so the framing in between
+/// cuts no mark; text that a read cuts is looked at again with the next read.
 class Stream {
  public:
   Stream(const ServeRequest& request, ServeAnswer& answer)
@@ -49,7 +49,7 @@ class Stream {
   }
   [[nodiscard]] int fd() const { return socket_.get(); }
 
-  /// Whether more may come.
+  /// Returns whether more may come.
   bool read(double now_s) {
     std::array<char, 16384> bytes;
     const ssize_t count = ::recv(socket_.get(), bytes.data(), bytes.size(), MSG_DONTWAIT);

@@ -12,8 +12,8 @@
 
 namespace kvd::bench {
 
-/// A daemon and its engines, processes all of them, for as long as this lives. Ends the program
-/// with the log where one does not start.
+/// A daemon and its engines, all of them processes, for as long as this object lives. Ends the
+/// program with the log where one of them does not start.
 class ServeNode {
  public:
   ServeNode(const ServeStage& stage, const core::Tuning& tuning);
@@ -21,7 +21,7 @@ class ServeNode {
   [[nodiscard]] std::uint16_t port(std::size_t engine) const { return engines_[engine]->port(); }
   /// A document of the daemon's REST interface, e.g. "/v1/plan".
   [[nodiscard]] nlohmann::json document(const std::string& path) const;
-  /// CPU time of the thread that decides, which is the process's first.
+  /// CPU time of the thread that decides, which is the first thread of the process.
   [[nodiscard]] double control_cpu_s() const;
   /// Adds what daemon and engines have counted since they began.
   void account(ServeRun& run) const;

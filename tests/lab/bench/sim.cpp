@@ -1,6 +1,6 @@
-// Simulated iterations a minute on one core, of a run of kvd-sim; the limits are absolute. 256
-// seats over a pool that holds about half of them, so that rotation and admission have work; and
-// OrbitFlow's batches of 4. CPU time is counted, so a busy machine gives the same figures.
+// Simulated iterations a minute on one core, in a run of kvd-sim; the limits are absolute. It runs
+// 256 seats over a pool that holds about half of them, so that rotation and admission have work,
+// and OrbitFlow's batches of 4. CPU time is counted, so a busy machine gives the same figures.
 #include <ctime>
 
 #include "kvd/sim/run/inputs.hpp"

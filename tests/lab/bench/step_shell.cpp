@@ -56,7 +56,7 @@ void StepShell::take_all(const std::vector<Effect>& effects) {
   }
 }
 
-// In a loop: a large pool is filled by tens of thousands of events that follow from each other.
+// Runs in a loop: a large pool is filled by tens of thousands of events, each caused by another.
 void StepShell::settle() {
   while (!pending_.empty()) {
     const Event event = std::move(pending_.front());
@@ -98,7 +98,7 @@ void StepShell::take(const StreamLayers& stream) {
   copied(stream.ticket, stream.slot_bytes * seen_.streamed);
 }
 
-// The step takes as long as the plan says, so that no plan is ever made again for that.
+// The step takes as long as the plan says, so that no plan is made again for that reason.
 void StepShell::take(const SolvePlacement& problem) {
   const auto groups = static_cast<std::int32_t>(problem.snapshot.model.layers());
   planner::Candidate half{2, {}};

@@ -12,12 +12,13 @@ namespace kvd::bench {
 /// What one step costs, in microseconds of this thread's CPU time.
 struct StepCost {
   double step_us = 0;
-  double copy_us = 0;  ///< copying the effects of the step: its reply, table, copies and stream
+  /// Time to copy the effects of the step: its reply, table, copies and stream.
+  double copy_us = 0;
 };
 
-/// A shell around the real Controller without device or sockets: whatever the Controller asks for
-/// is done before the next event, in virtual time. Of placement it is always told the same: every
-/// second layer group streams. Ends the program where a command is refused.
+/// A shell around the real Controller without device or sockets: everything that the Controller
+/// asks for is done before the next event, in virtual time. The answer about placement is always
+/// the same: every second layer group streams. Ends the program where a command is refused.
 /// Owner: one thread.
 class StepShell {
  public:
@@ -36,7 +37,7 @@ class StepShell {
   [[nodiscard]] EngineId attach(const core::Attach& attach);
   void command(EngineId engine, decltype(core::Command::body) body);
   void feed(const core::Event& event);
-  /// The same command, measured, a step's time after the one before.
+  /// Measures the same command, one step's time after the one before.
   StepCost step(EngineId engine, core::Step body);
 
   [[nodiscard]] const core::Tuning& tuning() const { return controller_->tuning(); }
@@ -61,15 +62,15 @@ class StepShell {
   void take(const core::SendSlab& sent);
   void take(const core::AskUnmap& ask);
   void take(const core::EndStream&) {}  // it has ended
-  void take(const core::OpenDisk&) {}   // there is none
+  void take(const core::OpenDisk&) {}   // there is no disk
   void take(const core::ResizeDisk&) {}
   void take(const core::CloseDisk&) {}
   void take(const core::WriteDisk&) {}
-  void take(const core::CopyRanges&) {}  // no engine places by itself
+  void take(const core::CopyRanges&) {}  // no engine here places its own blocks
   void take(const core::DropCopy&) {}
   void take(const core::SetTicket&) {}
   void take(const core::ReadDisk&) {}
-  void take(const core::KeepRows&) {}  // nor a daemon after this one
+  void take(const core::KeepRows&) {}  // nor does a daemon follow this one
   void take(const core::ForgetKept&) {}
   void take(const core::Evict&) {}
   void take(const core::Note&) {}

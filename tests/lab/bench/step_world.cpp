@@ -13,8 +13,8 @@ using namespace core;  // NOLINT(google-build-using-namespace): what this world 
 
 constexpr DomainId kDomain(1);
 constexpr std::int64_t kDramSlabBlocks = 64;  // a tier has at most 16,383 slabs
-/// Out of HBM, or on the way back. A request that misses as many steps seals its blocks in the same
-/// steps as before.
+/// Steps that a request is out of HBM or on its way back. A request that misses this many steps
+/// seals its blocks in the same steps as before.
 constexpr std::uint32_t kOut = 16;
 constexpr std::uint32_t kWarmUp = 64;
 constexpr std::int64_t kAnswerBlocks = 128;  // at most
@@ -33,7 +33,7 @@ std::uint32_t StepWorld::inside() const {
   const std::uint32_t parked = kind_ == StepKind::kTight ? running_ : 0;
   return running_ + parked + (kind_ == StepKind::kRotate ? kOut : 0);
 }
-// Slabs of HBM in kTight are larger, because a tier has a bounded number of them.
+// With kTight slabs of HBM are larger, because a tier has a bounded number of slabs.
 std::int64_t StepWorld::slab_blocks() const { return kind_ == StepKind::kTight ? 32 : 8; }
 std::int64_t StepWorld::first_blocks() const { return prompt_ / kBlockTokens + 1; }
 std::int64_t StepWorld::last_blocks() const { return first_blocks() + kAnswerBlocks; }
@@ -41,9 +41,9 @@ std::int64_t StepWorld::spare_blocks() const {
   return running_ / kBlockTokens * (kSteps + kWarmUp);
 }
 
-// A rotated request is on the way in for a step: HBM holds one more than run. In kTight all come in
-// before half of them are parked; that much is kept for each while its answer's length is not
-// known.
+// A rotated request is on its way in for a step, so HBM holds one more request than run. With
+// kTight all requests come in before half of them are parked, and that much is kept for each while
+// the length of its answer is unknown.
 std::int64_t StepWorld::hbm_blocks() const {
   if (kind_ == StepKind::kTight) {
     return slabs_for((inside() + 1) * last_blocks() * 3 / 4, slab_blocks()) * slab_blocks();
@@ -51,7 +51,7 @@ std::int64_t StepWorld::hbm_blocks() const {
   return slabs_for((running_ + 1) * first_blocks() + spare_blocks(), slab_blocks()) * slab_blocks();
 }
 
-// Everybody inside may grow, and somebody leave for it; that is what admission asks for.
+// All requests inside may grow, and one may leave for that; admission asks for this much.
 std::int64_t StepWorld::dram_blocks() const {
   // DRAM holds the parked requests, and has room to let one end.
   if (kind_ == StepKind::kTight) return (running_ + 2) * first_blocks() + 2 * kAnswerBlocks;
@@ -118,7 +118,7 @@ void StepWorld::lease(std::int64_t blocks) {
   }
 }
 
-// By a prompt that fills HBM: later no request waits for a slab to be mapped.
+// Maps all memory with a prompt that fills HBM: later no request waits for a slab to be mapped.
 void StepWorld::map_all() {
   const Tokens all(free_blocks() * kBlockTokens);
   shell_.command(engine_, Submit{RequestId(1), all - Tokens(2), Tokens(1), {}, {}, {}});
@@ -132,16 +132,16 @@ void StepWorld::submit() {
   for (std::uint32_t i = 0; i < inside() + kWaiting; ++i) {
     const Tokens prompt(prompt_ + i % kBlockTokens);  // so that one in 16 seals a block
     const Tokens most((i < inside() ? last_blocks() : hbm_blocks() * 3 / 4) * kBlockTokens);
-    const Nanoseconds soon = std::chrono::milliseconds(1);  // `lvf` takes who is late
-    // Each is said to make all it announces, or the waiting ones would come in.
+    const Nanoseconds soon = std::chrono::milliseconds(1);  // `lvf` takes requests that are late
+    // Each request is said to make all it announces; otherwise the waiting ones would come in.
     std::optional<PredictedLength> said = PredictedLength{most - prompt, most - prompt};
     if (kind_ == StepKind::kTight && i < inside()) said.reset();
     shell_.command(engine_, Submit{RequestId(i + 1), prompt, most - prompt, soon, {}, said});
   }
 }
 
-// Parks the requests that came last, so that whole slabs become free. The others have what they
-// grow by: later none waits for a slab to be mapped.
+// Parks the requests that came last, so that whole slabs become free. The others then have all the
+// room they grow by, and later none waits for a slab to be mapped.
 void StepWorld::park() {
   constexpr std::uint32_t kComeIn = 128;
   const auto decoding = [&] {
@@ -205,15 +205,16 @@ std::vector<StepReport> StepWorld::reports() {
   return reports;
 }
 
-// The engine asks for all that is free. It is given the slabs to map, and does not ask again.
+// The engine asks for everything that is free. It is given the slabs to map, and does not ask
+// again.
 void StepWorld::map_free() {
   const TableRow& row = shell_.seen().table.front();
   const Tokens room((row.blocks + free_blocks()) * kBlockTokens);
   shell_.command(engine_, AllocateBlocks{row.request, room - row.tokens});
 }
 
-// Free memory stays above what the requests grow by next, and below what one more would need. Who
-// leaves may be a little smaller than who comes back.
+// Free memory stays above what the requests grow by next, and below what one more request would
+// need. The one that leaves may be a little smaller than the one that comes back.
 void StepWorld::keep_full() {
   constexpr std::int64_t kMargin = 4;
   StepShell::Seen& seen = shell_.seen();
@@ -226,7 +227,7 @@ void StepWorld::keep_full() {
   }
 }
 
-// What a step may rotate is one request, the largest.
+// A step may rotate one request, the largest.
 void StepWorld::budget_one() {
   Tuning tuning = shell_.tuning();
   const Bytes budget = block_bytes() * (largest() + 1);
@@ -241,7 +242,7 @@ void StepWorld::abort_one() {
   run.pop_back();
 }
 
-// ---- what was said of the load ----
+// ---- what step_world.hpp says of the load ----
 
 std::string StepWorld::reply_fault() const {
   const StepReply& reply = shell_.seen().reply;
@@ -266,7 +267,7 @@ std::string StepWorld::stream_fault() const {
   }
   const std::int64_t wanted = kind_ == StepKind::kStream ? std::int64_t{running_} : 0;
   if (streams != wanted) return std::to_string(streams) + " requests stream";
-  // A block that was sealed just now is still on its way to DRAM.
+  // A block that was just sealed is still on its way to DRAM.
   const std::int64_t half = full * kGroups / 2, blocks = shell_.seen().streamed;
   const std::int64_t least = half - running_ * std::int64_t{kGroups} / 2;
   if (wanted == 0 || (least <= blocks && blocks <= half)) return {};

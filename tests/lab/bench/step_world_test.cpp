@@ -15,7 +15,7 @@ std::int64_t in_state(const core::ControllerStatus& status, core::RequestState s
                        [&](const auto& request) { return request.state == state; });
 }
 
-/// As many steps as it has memory for.
+/// Runs as many steps as the world has memory for.
 void run(StepWorld& world) {
   for (std::uint32_t i = 0; i < StepWorld::kSteps; ++i) {
     EXPECT_GT(world.step().step_us, 0);
@@ -71,7 +71,7 @@ TEST(StepWorld, LeavesThoseThatAreParkedNoRoomToComeBack) {
   EXPECT_EQ(after.counters.rotations_in, before.rotations_in);
 }
 
-// As many slabs as this are mapped one after the other, each by the answer to the one before.
+// This many slabs are mapped one after the other, each because of the answer to the one before.
 TEST(StepWorld, FillsALargePool) {
   StepWorld world(StepKind::kRotate, 1024, 1024);
   EXPECT_GT(world.step().step_us, 0);

@@ -1,5 +1,5 @@
 // kvd-bench store: what finding and keeping cached blocks costs, beside hashing and a bare hash
-// map; what loading them from disk and DRAM does, beside a bare io_uring and memcpy; and a restart.
+// map; how fast they load from disk and DRAM, beside a bare io_uring and memcpy; and a restart.
 #include <malloc.h>
 
 #include <cstring>
@@ -97,7 +97,7 @@ double seconds(Work work) {
   return to_seconds(clock.now() - begin);
 }
 
-/// An index of 1 M blocks, and a map of the same.
+/// An index of 1 M blocks, and a hash map of the same blocks.
 class StoreWorld {
  public:
   StoreWorld() {
@@ -186,7 +186,7 @@ Row lookup_row(StoreWorld& world, int repetitions) {
   return interleaved("lookup_32k", "us", repetitions, value, floor);
 }
 
-/// Nanoseconds a block of what is done to a prompt's blocks.
+/// Nanoseconds a block for what `work` does to a prompt's blocks.
 template <class Work>
 double ns_a_block(Work work) {
   return seconds(work) * 1e9 / kBlocks;

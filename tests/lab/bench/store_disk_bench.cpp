@@ -33,7 +33,7 @@ constexpr Nanoseconds kDiskPatience = std::chrono::seconds(60);
   std::exit(1);
 }
 
-/// Memory from a multiple of 4 KiB.
+/// Memory that begins at a multiple of 4 KiB.
 class DiskMemory {
  public:
   explicit DiskMemory(std::size_t size)
@@ -174,8 +174,8 @@ std::vector<Row> disk_rows(const Arguments& arguments) {
   if (mib < 2 || mib > 1e6 || passes < 1 || passes > 1e6) {
     give_up("--disk-mib is 2 to 1000000, --disk-repetitions 1 to 1000000");
   }
-  // Two files of each kind, those without sums between those with them: where on a disk a file lies
-  // changes how fast it is read.
+  // Two files of each kind, with those without checksums between those with them: where on a disk a
+  // file lies changes how fast it is read.
   const auto blocks = std::max<std::uint32_t>(1, static_cast<std::uint32_t>(mib / 4));
   const int repetitions = static_cast<int>(passes);
   const DiskBenchFolder folder(arguments);
@@ -185,7 +185,7 @@ std::vector<Row> disk_rows(const Arguments& arguments) {
   DiskWork last(folder.file("sums-2"), blocks, group_sum);
   std::fprintf(stderr, "disk tier: %s%s\n", first.status().io.c_str(),
                first.status().direct ? ", direct" : "");
-  // What one read of the tier brings: header and payload.
+  // One read of the tier brings a header and the payload.
   const std::size_t length = first.layout().slot_bytes().size();
   DiskMemory memory(kDepth * length);
   RawUring raw_first(folder.file("sums-1/segment-0000"), memory.all(), length);

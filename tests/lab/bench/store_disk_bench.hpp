@@ -6,7 +6,7 @@
 
 namespace kvd::bench {
 
-/// The disk tier's rows of `kvd-bench store`, whose --help explains them and their options.
+/// The rows of the disk tier in `kvd-bench store`, whose --help explains them and their options.
 /// Ends the program where the folder has no room or the disk fails.
 std::vector<Row> disk_rows(const Arguments& arguments);
 

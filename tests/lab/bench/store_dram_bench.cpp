@@ -37,7 +37,7 @@ void expect_ok(const kvd_client::Status& status) {
   if (!status.ok()) end_with(status.error().message);
 }
 
-/// An engine that places its blocks itself, on a kvd of its own whose DRAM has them all.
+/// An engine that places its own blocks, on a kvd whose DRAM has all of them.
 class DramLoads {
  public:
   DramLoads() : daemon_(folder_, settings()) {
@@ -59,13 +59,13 @@ class DramLoads {
     });
   }
 
-  /// All of them, out of kvd's DRAM, until their ticket is done.
+  /// Loads all of them out of kvd's DRAM, and waits until their ticket is done.
   void load() {
     copied([&](std::uint64_t& ticket) {
       return client_->load(cache_, digests_, blocks_, kDramPatience, ticket);
     });
   }
-  /// The same bytes by this thread's memcpy.
+  /// Copies the same bytes by this thread's memcpy.
   void copy() { std::memcpy(region_.address, source_.data(), source_.size()); }
   void clear() { std::memset(region_.address, 0, source_.size()); }
   void check() const {

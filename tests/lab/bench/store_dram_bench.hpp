@@ -4,8 +4,8 @@
 
 namespace kvd::bench {
 
-/// Row `dram_load` of `kvd-bench store`, whose --help explains it and its option.
-/// Ends the program where kvd does not serve or a byte is wrong.
+/// The row `dram_load` of `kvd-bench store`, whose --help explains it and its option. Ends the
+/// program where kvd does not serve or a byte is wrong.
 Row dram_load_row(const Arguments& arguments);
 
 }  // namespace kvd::bench

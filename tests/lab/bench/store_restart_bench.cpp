@@ -21,7 +21,7 @@ constexpr std::uint64_t kPromptTokens = kPromptBlocks * StoreNode::kBlockTokens 
   std::exit(1);
 }
 
-/// Prompts of 10,000 blocks. Returns how many tokens of them were found.
+/// Runs prompts of 10,000 blocks. Returns how many of their tokens were found.
 std::uint64_t run_all(StoreNode& node) {
   std::uint64_t found = 0;
   for (std::uint32_t prompt = 0; prompt < kRestartPrompts; ++prompt) {
@@ -30,7 +30,7 @@ std::uint64_t run_all(StoreNode& node) {
   return found;
 }
 
-/// As little memory as will do: what a start takes to have it is not what is measured.
+/// As little memory as possible, since the time that a start needs to get memory is not measured.
 test::KvdSettings small_settings() {
   test::KvdSettings settings;
   settings.hbm = "192MiB";
@@ -45,7 +45,7 @@ int passes_of(const Arguments& arguments) {
   return static_cast<int>(passes);
 }
 
-/// Seconds from a kill, after which `start` has another kvd there, to the end of a prompt.
+/// The seconds from a kill, after which `start` brings up another kvd, to the end of a prompt.
 template <class Start>
 Row timed(const char* name, StoreNode& node, int passes, Start kill_and_start) {
   const SteadyClock clock;
@@ -94,7 +94,7 @@ Row restart_kept_row(const Arguments& arguments, Tier tier) {
   if (tier == Tier::kHbm) settings.extra = "[rotation]\neager = false\n";
   StoreNode node(settings);
   const auto kill = [&] { node.replace_held(); };
-  // Cached blocks are written down a little later, so it repeats until all have outlived a kvd.
+  // Cached blocks are written down a little later, so this repeats until all have outlived a kvd.
   constexpr std::uint64_t kAll = kRestartPrompts * (kPromptTokens - 1);
   std::uint64_t found = run_all(node);
   constexpr auto kBytes = static_cast<double>(kRestartPrompts * kPromptBlocks << 14);

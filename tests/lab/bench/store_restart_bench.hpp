@@ -5,7 +5,7 @@
 
 namespace kvd::bench {
 
-/// Rows `restart`, `restart_dram` and `restart_hbm` of `kvd-bench store`, whose --help explains
+/// The rows `restart`, `restart_dram` and `restart_hbm` of `kvd-bench store`, whose --help explains
 /// them and their option.
 Row restart_row(const Arguments& arguments);
 Row restart_kept_row(const Arguments& arguments, Tier tier);

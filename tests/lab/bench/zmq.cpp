@@ -1,4 +1,5 @@
-// kvd-bench zmq: what a command costs beside libzmq itself, and the codec beside bare structs.
+// kvd-bench zmq: what a command costs beside libzmq itself, and what the codec costs beside bare
+// structs.
 #include <poll.h>
 #include <sched.h>
 #include <sys/eventfd.h>
@@ -28,7 +29,8 @@ double nanoseconds_since(SteadyTime::time_point start) {
   return std::chrono::duration<double, std::nano>(SteadyTime::now() - start).count();
 }
 
-/// All threads of the process on one CPU: waking another one costs more than everything measured.
+/// Keeps all threads of the process on one CPU: waking another one costs more than everything
+/// measured here.
 void stay_on_one_cpu() {
   cpu_set_t one;
   CPU_ZERO(&one);
@@ -142,7 +144,7 @@ Row command_row(int repetitions) {
 constexpr std::size_t kRequests = 64;
 constexpr int kMessages = 20'000;
 
-/// Keeps the compiler from seeing through memory: the frame leaves and another comes.
+/// Keeps the compiler from seeing through memory, as if the frame left and another one came.
 void forget(const void* memory) { asm volatile("" : : "r"(memory) : "memory"); }
 
 double codec_ns() {

@@ -11,10 +11,10 @@ namespace {
 
 constexpr std::size_t kNever = std::numeric_limits<std::size_t>::max();
 
-/// A block that a prompt asks for; all of a workload in order.
+/// A block that a prompt asks for. All uses of a workload are in order.
 struct Use {
   std::uint64_t id;
-  std::size_t position;       ///< in its prompt
+  std::size_t position;       ///< place of the block in its prompt
   std::size_t next = kNever;  ///< number of its next use
 };
 

@@ -62,7 +62,7 @@ EntryId SieveEviction::victim() {
     if (mark.may_leave) {
       mark.touched = false;
     } else if (entries_[id].leases == 0) {
-      queue_.erase(id);  // a child came while it was leased
+      queue_.erase(id);  // a child came while the block was leased
     }
   }
   return {};
@@ -71,7 +71,7 @@ EntryId SieveEviction::victim() {
 // ---- S3-FIFO ----
 
 std::uint64_t S3FifoEviction::ghost(EntryId id) const {
-  // With its space, so that no domain can tell by it what another one has.
+  // The space is included, so that no domain can tell from it what another one has.
   const Entry& entry = entries_[id];
   std::uint64_t word = 0;
   std::memcpy(&word, entry.digest.bytes.data(), sizeof word);
@@ -132,7 +132,7 @@ void S3FifoEviction::must_stay(EntryId id) {
 bool S3FifoEviction::passed(Part& part, EntryId id) {
   if (marks_[id.value].may_leave) return false;
   part.queue.erase(id);
-  if (entries_[id].leases > 0) part.queue.insert(id);  // else a child came while it was leased
+  if (entries_[id].leases > 0) part.queue.insert(id);  // otherwise a child came while it was leased
   return true;
 }
 

@@ -12,7 +12,8 @@ namespace kvd::sim {
 using store::EntryId;
 using store::Pieces;
 
-/// Entries in a row, from the oldest to the newest; any can be taken out, or put before another.
+/// Entries in a row, from the oldest to the newest. Any entry can be taken out or put before
+/// another one.
 /// Owner: control thread. Cost: O(1).
 class IdQueue {
  public:
@@ -22,12 +23,13 @@ class IdQueue {
     return id.value < links_.size() && links_[id.value].linked;
   }
   [[nodiscard]] EntryId oldest() const { return links_[0].newer; }
-  /// None after the newest.
+  /// The next newer entry; none after the newest.
   [[nodiscard]] EntryId newer(EntryId id) const { return links_[id.value].newer; }
   [[nodiscard]] std::size_t size() const { return size_; }
   [[nodiscard]] std::size_t allocated_bytes() const { return links_.allocated_bytes(); }
 
-  /// Just older than `next`; none: as the newest. Precondition: not there.
+  /// Inserts just older than `next`, or as the newest where `next` is none. Precondition: the entry
+  /// is not in the row.
   void insert(EntryId id, EntryId next = {}) {
     links_.grow(std::size_t{id.value} + 1);
     KVD_CHECK(!links_[id.value].linked, "the entry is in the queue already");
@@ -37,7 +39,7 @@ class IdQueue {
     links_[next.value].older = id;
     ++size_;
   }
-  /// Precondition: there.
+  /// Precondition: the entry is in the row.
   void erase(EntryId id) {
     KVD_CHECK(contains(id), "the entry is not in the queue");
     const Link link = links_[id.value];
@@ -52,7 +54,7 @@ class IdQueue {
     EntryId older, newer;
     bool linked = false;
   };
-  Pieces<Link> links_;  ///< by entry; number 0, no entry, closes the row to a ring
+  Pieces<Link> links_;  ///< by entry; number 0, which is no entry, closes the row into a ring
   std::size_t size_ = 0;
 };
 

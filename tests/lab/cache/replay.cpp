@@ -46,7 +46,7 @@ class Cache {
   [[nodiscard]] const CacheFigures& figures() const { return figures_; }
 
  private:
-  /// False: there is no room for it, and so for none after it.
+  /// False: there is no room for the block, and so for none after it.
   bool keep(std::vector<EntryId>& leased, std::size_t i) {
     const EntryId parent = leased.empty() ? EntryId() : leased.back();
     const double saved = costs_.seconds(i) / static_cast<double>(costs_.bytes().value);
@@ -58,7 +58,7 @@ class Cache {
     if (!index_.place(*made, kTier, place)) free_.push_back(place);
     return true;
   }
-  /// None: all that is there is leased.
+  /// None: everything in the tier is leased.
   store::Place room() {
     if (!free_.empty()) {
       const store::Place place = free_.back();
@@ -85,7 +85,7 @@ class Cache {
 }  // namespace
 
 double BlockCosts::seconds(std::size_t position) {
-  // With so many other tokens beside it, a block's share of reading the weights is nothing.
+  // With this many other tokens beside it, a block's share of reading the weights is nothing.
   constexpr std::int64_t kOthers = 8192;
   const auto tokens = kPrefixTokens.value;
   while (known_.size() <= position) {

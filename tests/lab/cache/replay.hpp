@@ -10,11 +10,12 @@
 #include "tests/lab/cache/policies.hpp"
 
 /// One tier of the prefix store, played against the prompts of a workload: which blocks would be
-/// found, and what that would save.
+/// found, and how much that would save.
 namespace kvd::sim {
 
 /// What computing a block of a prompt again costs: the seconds it adds to an iteration that
-/// computes others anyway. Later blocks cost more, for attention looks at all tokens before them.
+/// computes others anyway. Later blocks cost more, because attention looks at all tokens before
+/// them.
 class BlockCosts {
  public:
   explicit BlockCosts(const Profile& profile) : profile_(profile) {}
@@ -32,10 +33,10 @@ struct CacheSetting {
   std::size_t capacity = 0;  ///< blocks
 };
 
-/// What a cache did, or the most that any could have done.
+/// What a cache did, or the most that any cache could have done.
 struct CacheFigures {
   std::uint64_t found = 0;  ///< blocks
-  double saved_s = 0;       ///< seconds of computing them
+  double saved_s = 0;       ///< seconds that computing them takes
   std::uint64_t evicted = 0;
 };
 
@@ -43,7 +44,7 @@ struct CacheFigures {
 struct CacheDemand {
   std::uint64_t requests = 0;
   std::uint64_t asked = 0;     ///< blocks
-  double asked_s = 0;          ///< seconds of computing them all
+  double asked_s = 0;          ///< seconds that computing all of them takes
   std::uint64_t distinct = 0;  ///< different blocks
 };
 [[nodiscard]] CacheDemand demand_of(const Workload& workload, BlockCosts& costs);
@@ -51,15 +52,16 @@ struct CacheDemand {
 /// Called with the share of the workload that is done.
 using ReplayProgress = std::function<void(double)>;
 
-/// Plays the prompts against the tier. A prompt finds its leading blocks, then
-/// stores those it had to compute, and counts on all of them meanwhile; requests do not overlap.
+/// Plays the prompts against the tier. A prompt finds its leading blocks, then stores those that it
+/// had to compute, and holds all of them meanwhile; requests do not overlap.
 [[nodiscard]] CacheFigures replay(const Workload& workload, const CacheSetting& setting,
                                   BlockCosts& costs, const ReplayProgress& progress = {});
 
-/// More than any cache of so many blocks can do, and as a rule not much more. Blocks: the longest
-/// time to the next use goes first, though a leading block is missing (Belady's MIN, which may pass
-/// a block by). Seconds: a block that is kept from one use to the next takes a place for so long;
-/// places times time go to the blocks that save most for it, though they would not fit together.
+/// More than any cache of this many blocks can do, and as a rule not much more. Blocks: the block
+/// with the longest time to its next use goes first, though a leading block is missing (Belady's
+/// MIN, which may leave a block uncached). Seconds: a block that is kept from one use to the next
+/// takes a place for that long; places times time go to the blocks that save most for it, though
+/// they would not fit together.
 ///
 /// Source: Belady, IBM Systems Journal 5(2), 1966; Berger et al., "Practical bounds on optimal
 /// caching with variable object sizes", SIGMETRICS 2018 (the second).

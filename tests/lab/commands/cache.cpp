@@ -11,29 +11,29 @@
 #include "tests/lab/cache/replay.hpp"
 #include "tests/lab/commands/commands.hpp"
 
-/// `cache`: policies of eviction against each other and against what is possible.
+/// `cache`: eviction policies against each other and against what is possible.
 namespace kvd::sim {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// Shares of what all prompts ask for, the mean over the seeds.
+/// Shares of what all prompts ask for: means over the seeds.
 struct CacheShares {
   double found = 0;
   double saved = 0;
-  double evicted = 0;  ///< blocks a request
+  double evicted = 0;  ///< blocks for each request
 };
 struct CachePoint {
   double capacity = 0;
   double blocks = 0;
   CacheShares bound;
-  std::vector<CacheShares> policies;  ///< in the order asked for
+  std::vector<CacheShares> policies;  ///< in the order in which they were asked for
 };
 
 struct Work {
   std::vector<MakeEviction> policies;
   std::vector<CachePoint> points;
-  CacheDemand demand;  ///< of the last seed
+  CacheDemand demand;  ///< demand of the last seed
 };
 
 Result<Work> work_of(const CacheOptions& options) {
@@ -98,7 +98,7 @@ class Seed {
   const Workload& workload_;
   BlockCosts& costs_;
   Work& work_;
-  double done_ = 0;  ///< runs
+  double done_ = 0;  ///< finished runs
 };
 
 Status play(const CacheOptions& options, Work& work, ProgressBar& bar) {

@@ -9,7 +9,7 @@
 
 #include "kvd/sim/run/inputs.hpp"
 
-/// The commands of kvd-lab; each prints to `out` only when all of it worked, and returns its exit
+/// The commands of kvd-lab. Each prints to `out` only if all of it worked, and returns its exit
 /// status.
 namespace kvd::sim {
 
@@ -17,7 +17,8 @@ namespace kvd::sim {
 struct ReproduceOptions {
   std::string figure;
   bool json = false;
-  /// Runs a point, each with its own arrivals and lengths; the mean is printed with its spread.
+  /// Runs for each point, each with its own arrivals and lengths; the mean is printed with its
+  /// spread.
   int seeds = 5;
   std::uint64_t first_seed = 1;
   /// Whether progress goes to `err`.
@@ -26,7 +27,7 @@ struct ReproduceOptions {
 [[nodiscard]] int reproduce_command(const ReproduceOptions& options, std::ostream& out,
                                     std::ostream& err);
 
-/// `report --out DIR`: every figure, or those named, as one page and SVG files.
+/// `report --out DIR`: every figure, or the named ones, as one page and SVG files.
 struct ReportOptions {
   std::filesystem::path folder;
   std::vector<std::string> figures;
@@ -38,7 +39,7 @@ struct ReportOptions {
 [[nodiscard]] int report_command(const ReportOptions& options, std::ostream& out,
                                  std::ostream& err);
 
-/// Policies of eviction on the prefixes of a workload, and the most that is possible.
+/// Eviction policies on the prefixes of a workload, and the most that is possible.
 struct CacheOptions {
   std::string trace = "gen:chat";
   std::string profile;
@@ -57,18 +58,18 @@ struct GridOptions {
   std::filesystem::path folder = "kvd-grid";  ///< keeps every result; a later call goes on there
   std::string ground = "machines";            ///< "goals": the cells of classes of goals
   bool engines_place = false;                 ///< they place their blocks themselves
-  std::filesystem::path axes;                 ///< JSON; empty: those that kvd-lab brings
+  std::filesystem::path axes;                 ///< JSON; empty: the axes that kvd-lab brings
   std::optional<std::size_t> cells;           ///< only the first ones
-  std::vector<std::string> only;              ///< only those of these names; empty: all
-  std::vector<std::string> against;           ///< the others; empty: those that METRICS.md names
-  std::size_t jobs = 1;                       ///< threads
-  std::size_t seeds = 5;                      ///< how many, from 1 on
-  bool kept_apart = false;                    ///< from 6 on instead
-  double tolerance = 0.02;                    ///< of joint attainment
+  std::vector<std::string> only;              ///< only the cells of these names; empty: all
+  std::vector<std::string> against;  ///< the other policies; empty: those that METRICS.md names
+  std::size_t jobs = 1;              ///< threads
+  std::size_t seeds = 5;             ///< how many seeds, from 1 on
+  bool kept_apart = false;           ///< seeds from 6 on instead
+  double tolerance = 0.02;           ///< tolerance of joint attainment
   bool json = false;
   bool progress = false;
 };
-/// Ends with 1 where the policy is behind by more than the tolerance; where classes are judged,
+/// Ends with 1 where the policy is behind by more than the tolerance; or, where classes are judged,
 /// where it misses what METRICS.md asks of a cell whose tightest class fits.
 [[nodiscard]] int grid_command(const GridOptions& options, std::ostream& out, std::ostream& err);
 

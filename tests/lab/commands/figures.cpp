@@ -23,7 +23,7 @@ void list_figures(std::ostream& out) {
   out << "`kvd-lab reproduce FIGURE` makes one, `kvd-lab reproduce all` every one.\n";
 }
 
-/// The makers that are asked for, in the catalogue's order.
+/// The makers that were asked for, in the catalogue's order.
 Result<std::vector<FigureMaker>> chosen(const std::vector<std::string>& ids) {
   const auto& all = figure_makers();
   if (ids.empty() || ids == std::vector<std::string>{"all"}) return all;
@@ -141,7 +141,7 @@ std::vector<std::string> summary_of(const std::vector<Figure>& figures, int seed
           "machine that nobody published are marked as ours in `kvd-sim profiles`."};
 }
 
-/// `figures` lie beside the makers they come from.
+/// `figures` are in the order of the makers that they come from.
 Page page_of(const std::vector<FigureMaker>& makers, const std::vector<Figure>& figures,
              int seeds) {
   Page page{"kvd-sim: the papers' figures", summary_of(figures, seeds), {}};

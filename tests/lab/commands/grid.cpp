@@ -19,9 +19,9 @@
 namespace kvd::sim {
 namespace {
 
-/// The policies that one is held against, as strong as they get: each also with the guards that are
-/// nobody's idea in particular. orbitflow has none, since its plans bound the steps. None of them
-/// is told how long answers will be.
+/// The policies that one is compared with, as strong as they can be: each also with the guards,
+/// which are no policy's idea in particular. orbitflow has none, since its plans bound the steps.
+/// None of them is told how long answers will be.
 constexpr const char* kOthers[] = {"fcfs",
                                    "lvf",
                                    "layerkv",
@@ -33,7 +33,7 @@ constexpr const char* kOthers[] = {"fcfs",
                                    "layerkv+guards",
                                    "si_code+guards",
                                    "past_future+guards"};
-/// The same where engines place their blocks: their own rule first.
+/// The same where engines place their own blocks: their own rule comes first.
 constexpr const char* kPlacingOthers[] = {
     "stock", "fcfs", "lvf", "past_future", "fcfs+guards", "lvf+guards", "past_future+guards"};
 constexpr std::uint64_t kTuning = 1, kKeptApart = 6;  // the first seed
@@ -143,7 +143,7 @@ void print_verdict(const grid::Verdict& verdict, const GridOptions& options, std
       << "picture: " << (options.folder / "report" / "index.html").string() << "\n";
 }
 
-/// Figures of each policy, mean over the cells.
+/// The figures of each policy: means over the cells.
 std::vector<Summary> means_of(const std::vector<grid::PlayedCell>& played) {
   std::map<std::string, std::vector<Metrics>> cells;
   for (const grid::PlayedCell& cell : played) {
@@ -213,14 +213,14 @@ Status write_page(const grid::Verdict& verdict, const std::vector<grid::PlayedCe
   return write_report(options.folder / "report", files);
 }
 
-/// Whether the policy is behind nowhere.
+/// Returns whether the policy is behind nowhere.
 Result<bool> play(const GridOptions& options, std::ostream& out, ProgressBar& bar) {
   KVD_ASSIGN_OR_RETURN(const grid::Plan plan, plan_of(options));
   const SteadyClock clock;
   TimePoint begin = clock.now();
   double before = 1;
   const auto played = grid::play_grid(plan, [&](double share, const std::string& what) {
-    if (share < before) begin = clock.now();  // knees are found, cells begin
+    if (share < before) begin = clock.now();  // knees are found, and cells begin
     before = share;
     bar.show(share, what + time_left(share, clock.now() - begin));
   });

@@ -74,7 +74,7 @@ const std::vector<Scenario>& scenarios() {
   return kScenarios;
 }
 
-/// Seconds saved a request by keeping prefixes outside HBM.
+/// Seconds that a request saves because prefixes are kept outside HBM.
 double saved(const Scenario& scenario) {
   const auto costs =
       costs_of(scenario.model, scenario.tier.bytes_per_s, scenario.tier.latency_s, scenario.tokens);

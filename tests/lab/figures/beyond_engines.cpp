@@ -11,14 +11,14 @@ constexpr const char* kProfile = "h100-pcie-llama3-8b";
 constexpr double kRate = 24;
 const std::vector<std::string> kArms = {"two halves", "guarantee and borrow", "one pool"};
 
-/// Which share of the memory each engine's domain is guaranteed; engines of one pool have no
+/// The share of the memory that each engine's domain is guaranteed; engines of one pool have no
 /// domain of their own.
 double guarantee_of(const std::string& arm) {
   if (arm == "two halves") return 0.5;
   return arm == "guarantee and borrow" ? 0.25 : 0;
 }
 
-/// The second engine gets `share` of the requests, by lot.
+/// The second engine gets `share` of the requests, chosen at random.
 void add_second_engine(Setting& setting, const std::string& arm, double share) {
   setting.one_device = true;
   setting.hbm = Bytes(setting.engines[0].profile.hbm.value / 4);

@@ -5,8 +5,8 @@
 #include "tests/lab/figures/superinfer_setting.hpp"
 #include "tests/lab/figures/text.hpp"
 
-/// What happens to the policies when something else than the load changes: prefill budgets, wrong
-/// predictions, less DRAM, slower links. SuperInfer's setting at 1.3 times FCFS's knee.
+/// What happens to the policies when something other than the load changes: prefill budgets, wrong
+/// predictions, less DRAM, slower links. It is SuperInfer's setting at 1.3 times FCFS's knee.
 namespace kvd::sim::figures {
 namespace {
 

@@ -8,13 +8,13 @@
 #include "tests/lab/figures/text.hpp"
 
 /// `unified` against each system's own policy on that system's workload, every statistic side by
-/// side; where it is behind, which part of its figure is.
+/// side. Where it is behind, the text says which part of its figure is.
 namespace kvd::sim::figures {
 namespace {
 
 using Field = double Metrics::*;
 
-/// A system's ground: what counts there, and of which parts that figure is made.
+/// A system's ground: the figure that counts there, and the parts that it consists of.
 struct Ground {
   std::string name;
   std::vector<Field> counts;
@@ -22,7 +22,7 @@ struct Ground {
   GridResult result;
 };
 
-/// The best of the policies that are not unified.
+/// The best of the policies other than unified.
 const Summary& best_other(const GridResult& result, std::size_t x, Field figure) {
   const auto& row = result.rows[x];
   return *std::max_element(row.begin(), std::prev(row.end()), [&](const auto& a, const auto& b) {
@@ -44,7 +44,7 @@ constexpr Part kParts[] = {{"TTFT attainment", &Metrics::ttft_attainment},
                            {"blocks moved a step", &Metrics::blocks_moved_per_step},
                            {"HBM in use", &Metrics::hbm_use}};
 
-/// What differs most between the two, as far as figures can say.
+/// The statistics that differ most between the two.
 std::vector<std::string> anatomy(const std::string& where, const Summary& ours,
                                  const Summary& theirs) {
   std::vector<std::string> row = {where, theirs.policy};
@@ -89,7 +89,7 @@ void judge(const Ground& ground, Figure& figure, TextTable& losses) {
   }
 }
 
-/// Every statistic of the ground's last but one point, a row a policy.
+/// Every statistic of the ground's last but one point, with a row for each policy.
 TextTable side_by_side(const Ground& ground, std::size_t x) {
   const GridResult& result = ground.result;
   TextTable table{ground.name + ", " + result.grid.x_label + " " + number_text(result.grid.xs[x]),

@@ -14,8 +14,8 @@ class Lab;
 enum class Agreement { kSame, kDiffers, kNotSimulated };
 [[nodiscard]] const char* name(Agreement agreement);
 
-/// One thing that a paper says, beside what comes out here. `why` is written by hand and only where
-/// the cause was looked for and found.
+/// A statement of a paper, beside the result here. `why` is written by hand, and only where the
+/// cause was looked for and found.
 struct Finding {
   std::string paper;
   std::string ours;
@@ -32,13 +32,13 @@ struct Figure {
   std::vector<TextTable> tables;
   std::vector<Chart> charts;
   nlohmann::ordered_json data;  ///< what --json prints
-  bool beyond = false;          ///< no paper's: the findings answer questions of this project
+  bool beyond = false;          ///< from no paper: the findings answer questions of this project
 };
 
 /// A figure by name, and how to make it.
 struct FigureMaker {
   const char* id;
-  const char* part;   ///< heading under which a report has it
+  const char* part;   ///< heading under which a report shows it
   const char* title;  ///< with the figure's number in its paper
   Result<Figure> (*make)(Lab& lab);
 };
@@ -46,7 +46,7 @@ struct FigureMaker {
 /// Every figure, in the order of the report.
 [[nodiscard]] const std::vector<FigureMaker>& figure_makers();
 
-/// Agreement of a claim that came out (or did not).
+/// Agreement for a claim that held, or did not.
 [[nodiscard]] inline Agreement agreement(bool holds) {
   return holds ? Agreement::kSame : Agreement::kDiffers;
 }

@@ -12,8 +12,8 @@ namespace kvd::sim {
 /// Policies at every value of one parameter.
 struct Grid {
   std::string figure;
-  std::string unit;    ///< of the workload: "A5000, LLaMA3-8B, balanced mix"
-  std::string x_name;  ///< in JSON
+  std::string unit;    ///< unit of the workload: "A5000, LLaMA3-8B, balanced mix"
+  std::string x_name;  ///< name in JSON
   std::string x_label;
   std::vector<std::string> policies;
   std::vector<double> xs;
@@ -24,7 +24,7 @@ struct GridResult {
   Grid grid;
   std::vector<std::vector<Summary>> rows;  ///< [x][policy]
 
-  /// Preconditions: both are of the grid.
+  /// Precondition: both belong to the grid.
   [[nodiscard]] const Summary& at(const std::string& policy, double x) const;
   [[nodiscard]] double mean(const std::string& policy, double x, double Metrics::*figure) const {
     return at(policy, x).mean.*figure;
@@ -35,7 +35,7 @@ struct GridResult {
 /// Errors: as Lab::measure().
 [[nodiscard]] Result<GridResult> measure_grid(Lab& lab, const Grid& grid);
 
-/// One figure over x, a series a policy, with the spread over seeds.
+/// One figure over x, with a series for each policy and the spread over seeds.
 struct Shown {
   std::string id;
   std::string title;
@@ -45,7 +45,7 @@ struct Shown {
   bool log_y = false;
 };
 [[nodiscard]] Chart chart_of(const GridResult& result, const Shown& shown);
-/// The same at one x, a bar a policy.
+/// The same at one x, with a bar for each policy.
 [[nodiscard]] Chart bars_of(const GridResult& result, double x, const Shown& shown);
 
 /// {"figure", "unit", "policies" at the last x, "points": [{x_name, "policies"}]}.

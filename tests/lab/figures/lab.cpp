@@ -10,7 +10,7 @@
 namespace kvd::sim {
 namespace {
 
-/// Everything a trial's outcome follows from.
+/// Everything that a trial's outcome depends on.
 std::string key_of(const Trial& trial) {
   const auto& options = trial.options;
   std::ostringstream key;

@@ -21,22 +21,22 @@ struct Trial {
   core::Slo slo;
   /// What requests announce, once `adjust` has shaped them (workload/announce.hpp).
   std::string max_tokens = "exact";
-  /// What is different from the profile and policy as named, and its name.
+  /// What differs from the profile and policy as named, and the name of that variant.
   std::string variant = {};
   std::function<void(Setting&)> adjust = {};
 };
 
-/// The same with requests that announce what clients do instead of what they will make.
+/// The same with requests that announce what clients announce, not what they will make.
 [[nodiscard]] inline Trial as_clients_announce(Trial trial) {
   trial.max_tokens = "mix";
   return trial;
 }
 
-/// Runs trials, each once however many figures ask for it.
+/// Runs trials, each only once however many figures ask for it.
 /// Owner: one thread.
 class Lab {
  public:
-  /// `progress`: where it says how far it is; null: nowhere.
+  /// `progress`: where it reports how far it is; null: nowhere.
   Lab(int seeds, std::uint64_t first_seed, std::ostream* progress)
       : seeds_(seeds), first_seed_(first_seed), progress_(progress) {}
 
@@ -45,10 +45,10 @@ class Lab {
 
   /// Means over all seeds. Errors: as make_workload(), load_profile(), policy_named() and run().
   [[nodiscard]] Result<Summary> measure(const Trial& trial);
-  /// One run with everything it recorded.
+  /// One run with everything that it recorded.
   [[nodiscard]] Result<RunResult> play(const Trial& trial, std::uint64_t seed);
 
-  /// Requests a run that were refused, over all that measure() answered so far.
+  /// Refused requests per run, over everything that measure() has answered so far.
   [[nodiscard]] double refused() const { return refused_; }
 
   /// Grows with every point that is asked for.

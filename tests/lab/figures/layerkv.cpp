@@ -28,7 +28,7 @@ Result<GridResult> over_rates(Lab& lab, const std::string& figure, const std::st
 
 const std::vector<double> kRates = {4, 5, 5.5, 6, 6.5, 7};
 
-/// 100 requests of one length, one a second, answers of 512 tokens.
+/// 100 requests of one length, one a second, with answers of 512 tokens.
 Result<GridResult> over_lengths(Lab& lab, const std::string& figure, const std::string& profile,
                                 std::vector<std::string> policies, std::vector<double> lengths) {
   const Grid grid{figure,
@@ -146,7 +146,7 @@ Result<Figure> lk_fig5(Lab& lab) {
                       profile.iteration.hbm_bytes_s *= more;
                       profile.link.h2d_bytes_s *= more;
                       profile.link.d2h_bytes_s *= more;
-                      // 48 GB a GPU, less 10 % and 3 GB; the weights are there once.
+                      // 48 GB for each GPU, less 10 % and 3 GB; the weights are there once.
                       profile.hbm += Bytes(static_cast<std::int64_t>((x - 2) * 40.2e9));
                     };
                     return trial;

@@ -2,7 +2,7 @@
 
 #include "tests/lab/figures/figure.hpp"
 
-/// Every figure's maker; the catalogue names them. Those of one file share a theme.
+/// Every figure's maker; the catalogue names them. The makers of one file share a theme.
 namespace kvd::sim::figures {
 
 // orbitflow_closed_form.cpp, orbitflow_example.cpp, orbitflow_search.cpp

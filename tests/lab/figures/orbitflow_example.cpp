@@ -11,8 +11,8 @@ using planner::BufferRule;
 using planner::Seconds;
 using planner::StreamedRequest;
 
-// OrbitFlow Fig. 3: nine layers, three blocks over the link while one layer computes, 70 blocks of
-// memory, two requests of 3 (later 4) and 6 blocks a layer.
+// OrbitFlow Fig. 3: nine layers; the link moves three blocks while one layer computes; 70 blocks of
+// memory; two requests of 3 (later 4) and 6 blocks a layer.
 constexpr std::int64_t kBlocksPerLayerTime = 3;
 constexpr Blocks kCapacity{70};
 
@@ -31,7 +31,8 @@ const std::vector<Placement>& placements() {
 }
 
 struct Outcome {
-  std::optional<std::int64_t> stall;  ///< in times that one block takes; none: does not fit
+  /// In units of the time that one block takes; none: does not fit.
+  std::optional<std::int64_t> stall;
   Blocks eq1, strict;
 };
 

@@ -2,7 +2,7 @@
 #include "tests/lab/figures/orbitflow_setting.hpp"
 #include "tests/lab/figures/text.hpp"
 
-/// Whom OrbitFlow serves first and whom it pauses (its Fig. 13 and 14c).
+/// Which requests OrbitFlow serves first and which it pauses (its Fig. 13 and 14c).
 namespace kvd::sim::figures {
 namespace {
 

@@ -17,14 +17,14 @@ using planner::PlacementProblem;
 using planner::PlacementSolution;
 using planner::Seconds;
 
-// The paper samples 2,000; so many put the shares within 5 points of those (two sigma).
+// The paper samples 2,000; this many put the shares within 5 points of those (two sigma).
 constexpr std::size_t kBatches = 400;
 constexpr std::int32_t kLayers = 32;
 constexpr std::int64_t kHbmTokens = 16384;
 constexpr std::int64_t kBatchTokens = 32384;
 // Plans closer than this count as equally fast.
 constexpr double kTolerance = 1e-4;
-// More than any batch of four needs to be proved; a bound keeps a run finite all the same.
+// More nodes than any batch of four needs for its proof; the bound keeps a run finite all the same.
 constexpr std::int64_t kNodes = 200'000;
 
 // OrbitFlow's published fit for LLaMA3-8B on an A5000.
@@ -32,7 +32,7 @@ constexpr LinearCost kCompute{Seconds(0.0495), Seconds(9.63e-7)};
 constexpr Seconds kPerBlock{8.6e-6};
 
 /// Four requests of the balanced mix, each at some point of its answer, that do not all fit in HBM:
-/// there is nothing to place where they do.
+/// where they fit there is nothing to place.
 Result<std::vector<std::vector<Blocks>>> sample_batches(std::uint64_t seed) {
   KVD_ASSIGN_OR_RETURN(const Generator generator, generator_named("orbitflow-balanced"));
   Random random(seed);

@@ -13,7 +13,7 @@ namespace {
 const std::vector<std::string> kPolicies = {"flexgen_plus", "dynamic_heuristic", "orbitflow"};
 constexpr auto kTbt = &Metrics::tbt_attainment;
 
-/// Whether orbitflow is at least as good as the others at every x, but for `slack`.
+/// Whether orbitflow is at least as good as the others at every x, up to `slack`.
 bool leads(const GridResult& result, double slack) {
   return std::all_of(result.grid.xs.begin(), result.grid.xs.end(), [&](double x) {
     return std::all_of(kPolicies.begin(), kPolicies.end(), [&](const std::string& policy) {
@@ -97,7 +97,7 @@ Result<Figure> of_fig11(Lab& lab) {
         trial.adjust = [x](Setting& setting) {
           Profile& profile = setting.engines[0].profile;
           profile.limits.max_total_tokens = 200'000;
-          // The mix ends at 16K x 1.2: stretch prompts so that they end at x.
+          // The mix ends at 16K x 1.2, so prompts are stretched to end at x.
           for (Arrival& arrival : setting.workload) {
             const double stretched = static_cast<double>(arrival.prompt.value) * x / 19661;
             arrival.prompt =

@@ -5,15 +5,17 @@
 namespace kvd::sim::figures {
 namespace {
 
-// Enough that one request is not a sixteenth of an attainment, few enough that a run takes seconds.
+// Enough that one request is not a sixteenth of an attainment, and few enough that a run takes
+// seconds.
 constexpr std::size_t kRequests = 40;
 
 Bytes token_bytes(const Profile& profile) {
   return profile.shape.bytes_per_token_per_layer * std::int64_t{profile.shape.layers};
 }
 
-// OrbitFlow's traces carry a goal for each request: a decode step over what it alone holds at its
-// end, by the fit they were made with. Source: OrbitFlow's published code.
+// OrbitFlow's traces carry a goal for each request: the time of a decode step over what the request
+// alone holds at its end, by the fit that the traces were made with. Source: OrbitFlow's published
+// code.
 Seconds own_goal(const Arrival& arrival, double scale) {
   const auto tokens = static_cast<double>((arrival.prompt + arrival.output).value);
   return Seconds((1.001743e-6 * tokens + 0.0495196) * scale);
@@ -23,7 +25,7 @@ Seconds own_goal(const Arrival& arrival, double scale) {
 
 void shorten_to_hbm(Setting& setting) {
   const Profile& profile = setting.engines[0].profile;
-  // A block less: the last one is begun, not filled.
+  // One block less: the last one is begun, not filled.
   const auto most = static_cast<double>(profile.hbm / token_bytes(profile)) - 16;
   for (Arrival& arrival : setting.workload) {
     const auto total = static_cast<double>((arrival.prompt + arrival.output).value);

@@ -13,7 +13,7 @@ inline constexpr double kMainRate = 0.97 * kPerMinute;
 /// TBT and TPOT goal: a decode step over what HBM holds, times `scale` (OF 5.1).
 [[nodiscard]] core::Slo orbitflow_slo(double scale);
 
-/// Shortens what could grow beyond HBM to what fits, prompt and answer in proportion.
+/// Shortens requests that could grow beyond HBM until they fit, prompt and answer in proportion.
 void shorten_to_hbm(Setting& setting);
 
 /// `rate` in requests a second.

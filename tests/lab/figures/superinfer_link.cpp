@@ -15,7 +15,7 @@ void make_naive(LinkModel& link) {
   link.shared_bytes_s = link.h2d_bytes_s;
 }
 
-/// A trial with its adjustment followed by another.
+/// A trial whose adjustment is followed by another one.
 Trial adjusted(Trial trial, const std::string& variant, std::function<void(Setting&)> more) {
   trial.variant += ", " + variant;
   trial.adjust = [first = trial.adjust, more = std::move(more)](Setting& setting) {

@@ -4,7 +4,7 @@
 #include "tests/lab/figures/superinfer_setting.hpp"
 #include "tests/lab/figures/text.hpp"
 
-/// SuperInfer's figures over the request rate. Rates are multiples of FCFS's knee: where it lies in
+/// SuperInfer's figures over the request rate. Rates are multiples of FCFS's knee: its value in
 /// requests a second depends on figures of the machine that nobody published.
 namespace kvd::sim::figures {
 namespace {

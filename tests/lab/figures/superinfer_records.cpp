@@ -12,7 +12,7 @@ namespace {
 constexpr double kSeconds = 120;
 constexpr double kStep = 2;
 
-/// Over time, how many requests satisfy `counts`.
+/// How many requests satisfy `counts`, over time.
 template <class Counts>
 ChartSeries over_time(const std::string& name, const RunResult& run, Counts counts) {
   ChartSeries series{name, {}};
@@ -29,7 +29,7 @@ bool waits(const RequestRecord& record, double t) {
   return record.arrival.count() <= t && !started;
 }
 
-/// Tokens of KV it holds: its prompt and what it made so far.
+/// Tokens of KV that it holds: its prompt and what it has made so far.
 double holds(const RequestRecord& record, double t) {
   const bool inside = record.scheduled >= Seconds(0) && record.scheduled.count() <= t &&
                       (!record.finished() || record.finish.count() > t);

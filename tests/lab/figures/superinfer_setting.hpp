@@ -9,12 +9,12 @@ namespace kvd::sim::figures {
 inline constexpr const char* kQwen = "gh200-qwen2.5-32b";
 inline constexpr const char* kSuperInferUnit =
     "GH200, Qwen2.5-32B, ShareGPT lengths with the vLLM paper's means";
-/// SI 5.2: blocks a policy may rotate in an iteration. All policies get the same.
+/// SI 5.2: blocks that a policy may rotate in an iteration. All policies get the same number.
 inline constexpr std::int64_t kRotatedBlocks = 2400;
-/// The rate of the figures over one parameter, in knees of fcfs.
+/// The rate of the figures over one parameter, as a multiple of FCFS's knee.
 inline constexpr double kOverload = 1.3;
 
-/// What the paper's RotaSched is configured with; fields that are set replace it.
+/// The configuration of the paper's RotaSched; fields that are set override it.
 struct RotaParameters {
   double alpha = 3, beta_b = 0, beta_f = 0.5;
   std::int64_t blocks = kRotatedBlocks;

@@ -14,7 +14,7 @@ struct Row {
   double d2h, h2d;  ///< "GB/s"
   double reported_ms;
   bool duplex;
-  double reported_ratio;  ///< to ideal, in the text
+  double reported_ratio;  ///< relative to ideal, in the text
 };
 constexpr std::array<Row, 5> kRows = {Row{"naive", 10.75, 9.86, 1556.15, false, 37.4},
                                       Row{"merged segments", 80.05, 133.51, 159.87, false, 3.6},

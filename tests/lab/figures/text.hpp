@@ -7,11 +7,11 @@
 
 namespace kvd::sim::figures {
 
-/// "12.3 %" of a share.
+/// Prints a share as "12.3 %".
 [[nodiscard]] std::string percent(double share);
-/// "+4.2 points" of a difference of shares.
+/// Prints a difference of shares as "+4.2 points".
 [[nodiscard]] std::string points(double difference);
-/// "a, b and c".
+/// Joins names as "a, b and c".
 [[nodiscard]] std::string listed(const std::vector<std::string>& names);
 
 }  // namespace kvd::sim::figures

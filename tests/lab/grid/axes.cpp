@@ -34,7 +34,7 @@ ClassPart part_in(const nlohmann::json& json, const char* share) {
   return {json.at(share).get<double>(), json.value("ttft", 1.0), json.value("tbt", 1.0)};
 }
 
-/// Several parts, or one whose keys stand beside the name.
+/// Reads several parts, or one whose keys stand beside the name.
 Classes classes_in(const nlohmann::json& json) {
   Classes out{json.at("name").get<std::string>(), {}};
   if (json.value("strict_share", 0.0) != 0) out.parts.push_back(part_in(json, "strict_share"));
@@ -43,7 +43,7 @@ Classes classes_in(const nlohmann::json& json) {
   return out;
 }
 
-/// Profiles alone, or an object.
+/// Reads profiles alone, or an object.
 Machine machine_in(const nlohmann::json& json) {
   if (json.is_array()) return {json.get<std::vector<std::string>>(), false};
   Machine out{json.at("profiles").get<std::vector<std::string>>(), false};
@@ -51,7 +51,7 @@ Machine machine_in(const nlohmann::json& json) {
   return out;
 }
 
-// Throws what nlohmann does where a key is missing or of another type.
+// Throws what nlohmann throws where a key is missing or has another type.
 Axes axes_in(const nlohmann::json& json) {
   Axes axes;
   axes.seed = json.at("seed").get<std::uint64_t>();
@@ -81,7 +81,7 @@ Status check_positive(const char* axis, const std::vector<double>& values) {
   return {};
 }
 
-/// Engines of which each has a class.
+/// The most engines that each have a class.
 std::size_t most_apart(const Axes& axes) {
   std::size_t most = 0;
   for (const Machine& machine : axes.machines) {
@@ -139,7 +139,7 @@ std::string digest_of(std::string_view text) {
   return out;
 }
 
-/// Indices of an axis' values, one a cell.
+/// Indices of an axis' values, one for each cell.
 std::vector<std::size_t> dealt(std::size_t cells, std::size_t values, std::uint64_t seed) {
   std::vector<std::size_t> deck(cells);
   for (std::size_t i = 0; i < cells; ++i) deck[i] = i % values;

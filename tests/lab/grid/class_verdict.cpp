@@ -9,7 +9,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// Figures of a class, by its name; zeros where nobody of it came or the policy got stuck.
+/// Figures of a class, by its name; zeros where none of its requests came or the policy got stuck.
 Metrics figures_of(const Played& played, const std::string& name) {
   for (const PlayedClass& one : played.classes) {
     if (one.name == name) return one.mean;
@@ -22,7 +22,8 @@ struct Named {
   const Played* played = nullptr;
 };
 
-/// Whom a looser class is compared with: the best for it of the others that pass `keeps`, or fcfs.
+/// The run that a looser class is compared with: among the others that pass `keeps` the one that is
+/// best for the class, or fcfs.
 template <class Keeps>
 Named best_other(const PlayedCell& played, const std::string& policy, const std::string& name,
                  Keeps keeps) {
@@ -124,7 +125,7 @@ ClassStanding class_standing_of(const Cell& cell, const PlayedCell& played,
   out.cause = Json::object();
   const std::string fault = ours.fault.empty() ? ours.alone->fault : ours.fault;
   if (!fault.empty() || ours.classes.empty()) {
-    // A policy that gets stuck serves nobody, alone or not.
+    // A policy that gets stuck serves no request, with or without other classes.
     out.tight_load = ours.alone->load;
     out.tight_behind = out.slow = true;
     out.cause["fault"] = fault.empty() ? "no request came" : fault;

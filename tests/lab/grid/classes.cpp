@@ -12,7 +12,7 @@ GoalClass goals_of(const Cell& cell, const ClassPart& part) {
           part.share};
 }
 
-/// What an engine has where each has a class; none: the rest of the requests.
+/// The part that an engine has where each engine has a class; none: the rest of the requests.
 std::span<const ClassPart> parts_at(const Cell& cell, std::size_t engine) {
   const std::span<const ClassPart> all = cell.classes.parts;
   if (engine == 0) return {};

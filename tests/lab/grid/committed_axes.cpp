@@ -1,6 +1,6 @@
 #include "tests/lab/grid/axes.hpp"
 
-/// Changed only before a policy is, never to suit one.
+/// Change these only before a policy changes, never to suit one.
 namespace kvd::sim::grid {
 
 std::string_view committed_axes() {

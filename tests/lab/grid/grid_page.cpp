@@ -13,7 +13,7 @@ std::string points(double difference) {
   return (difference > 0 ? "+" : "") + number_text(100 * difference);
 }
 
-/// A point a cell, the worst first.
+/// A point for each cell, the worst first.
 Chart leads_chart(const Verdict& verdict, const std::string& policy) {
   std::vector<double> leads;
   for (const Standing& standing : verdict.cells) leads.push_back(100 * standing.lead());

@@ -5,11 +5,11 @@
 
 namespace kvd::sim::grid {
 
-/// What a row of a table says of a policy that is behind: "ttft_attainment 0.6 (0.9), …".
+/// The text of a table row for a policy that is behind: "ttft_attainment 0.6 (0.9), …".
 [[nodiscard]] std::string cause_text(const nlohmann::ordered_json& cause);
 
-/// How far the policy leads in each cell and by load, and where it is behind.
-/// Precondition: `played` lies beside the verdict's cells, of which there is one.
+/// How far the policy leads in each cell and by load, and where it is behind. Precondition:
+/// `played` is in the order of the verdict's cells, of which there is at least one.
 [[nodiscard]] Page page_of(const Verdict& verdict, const std::vector<PlayedCell>& played,
                            const std::string& policy, double tolerance);
 

@@ -9,21 +9,21 @@
 
 namespace kvd::sim::grid {
 
-/// A file of results, one JSON line each, that outlives the process: what is in it is not worked
-/// out again. Its first line says what it holds results of.
+/// A file of results, one JSON line each, that outlives the process: results in it are not computed
+/// again. Its first line says what they are results of.
 /// Owner: one thread at a time.
 class Ledger {
  public:
   using Json = nlohmann::ordered_json;
 
-  /// Opens or begins it. A last line that was not finished is cut off.
-  /// Errors: InvalidArgument for a file whose first line is not `header`, or that is no ledger;
-  /// Unavailable where it cannot be read or written.
+  /// Opens or begins it. An unfinished last line is cut off. Errors: InvalidArgument for a file
+  /// whose first line is not `header`, or that is no ledger; Unavailable where it cannot be read or
+  /// written.
   [[nodiscard]] static Result<Ledger> open(const std::filesystem::path& file, const Json& header);
 
-  /// By what `name` of each line says.
+  /// Lines by their `name`.
   [[nodiscard]] const std::map<std::string, Json>& lines() const { return lines_; }
-  /// Errors: Unavailable, the line is not in the file then.
+  /// Errors: Unavailable; then the line is not in the file.
   [[nodiscard]] Status add(const std::string& name, const Json& line);
 
  private:

@@ -42,7 +42,7 @@ Result<Workload> arrivals_of(const Cell& cell, double rate, std::uint64_t seed) 
   return merged(parts);
 }
 
-/// Half of what HBM holds, by engine.
+/// Half of what HBM holds, for each engine.
 Result<std::vector<Tokens>> contexts_of(const Setting& setting) {
   std::vector<Tokens> contexts;
   for (std::size_t i = 0; i < setting.engines.size(); ++i) {
@@ -71,7 +71,7 @@ Status shape_workload(const Cell& cell, std::uint64_t seed, Setting& setting) {
   return set_mixed_goals(cell, seed, setting.workload);
 }
 
-/// Figures of several seeds, of all requests and by their goals.
+/// Figures of several seeds, for all requests and by their goals.
 class Runs {
  public:
   void add(const RunResult& result) {
@@ -131,7 +131,7 @@ Result<double> knee_of(const Cell& cell) {
     double met = 0;
     for (std::uint64_t seed = 1; seed <= kSeeds; ++seed) {
       KVD_ASSIGN_OR_RETURN(Setting setting, setting_of(plain, rate, "fcfs", seed));
-      // Whoever has no first token by then is late whatever comes.
+      // A request without a first token by then is late whatever comes.
       setting.until = setting.workload.back().time + Seconds(cell.lengths.ttft_s);
       KVD_ASSIGN_OR_RETURN(const RunResult result, run(setting));
       met += measure(result).ttft_attainment / kSeeds;

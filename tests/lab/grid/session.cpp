@@ -21,7 +21,7 @@ struct Task {
   std::function<Result<Json>(const std::function<bool()>& stop)> play;
 };
 
-/// Works tasks off on several threads and writes each answer down as soon as it is there.
+/// Works through tasks on several threads and writes each answer down as soon as it is there.
 class Workers {
  public:
   Workers(Ledger& ledger, const std::vector<Task>& tasks, const GridProgress& progress)
@@ -57,12 +57,12 @@ class Workers {
   const GridProgress& progress_;
   std::atomic<std::size_t> next_{0};
   std::atomic<bool> failed_{false};
-  std::mutex mutex_;  ///< guards what follows, the ledger and the progress
+  std::mutex mutex_;  ///< guards the members below, the ledger and the progress
   std::size_t done_ = 0;
   Status status_;
 };
 
-/// By name, a cell that has it.
+/// For each knee, by name, a cell that has it.
 std::map<std::string, Cell> knees_of(const Plan& plan) {
   std::map<std::string, Cell> out;
   for (const Cell& cell : plan.cells) out.emplace(knee_name(cell), cell);

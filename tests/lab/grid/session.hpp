@@ -20,12 +20,14 @@ struct Plan {
   std::string alone{};   ///< the policy that plays the tightest class alone, too; empty: none
 };
 
-/// Told how much of what was left to do is done, 0 to 1; one call at a time, from any thread.
+/// Called with the share of the remaining work that is done, 0 to 1; one call at a time, from any
+/// thread.
 using GridProgress = std::function<void(double share, const std::string& what)>;
 
-/// Every policy on every cell, in the plan's order. What the folder has is not played again: it
-/// holds "knees.jsonl" and a file for the seeds, a line a cell and policy as soon as it is
-/// finished. Errors: as Ledger::open(), knee_of() and play_policy(); what was finished is kept.
+/// Plays every policy on every cell, in the plan's order. Results that the folder has are not
+/// played again: it holds "knees.jsonl" and a file for the seeds, with a line for each cell and
+/// policy as soon as it is finished. Errors: as Ledger::open(), knee_of() and play_policy();
+/// finished results are kept.
 [[nodiscard]] Result<std::vector<PlayedCell>> play_grid(const Plan& plan,
                                                         const GridProgress& progress);
 

@@ -9,7 +9,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// What tells why a policy is behind.
+/// Figures that show why a policy is behind.
 constexpr const char* kCauses[] = {
     "ttft_attainment",  "tbt_mean_attainment",   "long_joint_attainment",
     "ttft_p99_s",       "throughput_tps",        "held_back_share",
@@ -24,8 +24,8 @@ double figure(const Metrics& metrics, std::string_view name) {
   return 0;
 }
 
-/// A figure that is better the less it is, by the least of the others' that have one; 1 where there
-/// is none.
+/// A figure that is better the smaller it is, relative to the smallest of the others that have one;
+/// 1 where none has one.
 double by_least_other(const PlayedCell& played, const std::string& policy,
                       double Metrics::*figure) {
   double least = 0;
@@ -75,7 +75,7 @@ Standing standing_of(const Cell& cell, const PlayedCell& played, const std::stri
 }
 
 Verdict verdict_of(std::vector<Standing> cells, double tolerance) {
-  constexpr double kFrom = 0.9, kTo = 1.5;  // times the knee
+  constexpr double kFrom = 0.9, kTo = 1.5;  // as multiples of the knee
   Verdict out;
   double sum = 0, count = 0;
   for (const Standing& standing : cells) {

@@ -14,14 +14,15 @@ struct Standing {
   double j = 0;
   double best = 0;
   std::string best_policy;
-  double tokens = 0;  ///< a second, by fcfs's
-  /// P99 of TTFT by the best other's, over all requests and over the tenth with the longest
-  /// prompts; 1 where nobody has a first token.
+  double tokens = 0;  ///< tokens a second, relative to fcfs's
+  /// P99 of TTFT relative to the best other's, over all requests and over the tenth with the
+  /// longest prompts; 1 where no request has a first token.
   double first_tokens = 1;
   double long_first_tokens = 1;
-  /// Every policy has the same joint attainment, to the digit: the cell tells nothing of them.
+  /// Every policy has the same joint attainment, to the digit, so the cell tells nothing about
+  /// them.
   bool alike = false;
-  /// Figures that tell why, ours and the best other's; a fault instead where ours failed.
+  /// Figures that show why, ours and the best other's; or a fault where ours failed.
   nlohmann::ordered_json cause;
 
   [[nodiscard]] double lead() const { return j - best; }
@@ -35,13 +36,13 @@ struct Verdict {
   std::vector<Standing> slow;    ///< fewer than kLeastTokens of fcfs's tokens a second
   std::vector<Standing> late;    ///< at or below the knee: first tokens above kMostLate
   double mean_lead = 0;          ///< over cells from 0.9 to 1.5 times the knee
-  double worst = 0;              ///< how far it is behind where it is farthest; below 0: nowhere
+  double worst = 0;              ///< how far behind it is at its worst; below 0: nowhere
 };
 
 inline constexpr double kLeastTokens = 0.97;
-inline constexpr double kMostLate = 1.25;  ///< times the best other's P99
+inline constexpr double kMostLate = 1.25;  ///< as a multiple of the best other's P99
 
-/// Figures that tell why a policy is behind, each [ours, the other's]; without those that both
+/// Figures that show why a policy is behind, each as [ours, the other's]; without those that both
 /// lack.
 [[nodiscard]] nlohmann::ordered_json cause_of(const Metrics& ours, const Metrics& other);
 

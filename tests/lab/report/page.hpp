@@ -33,7 +33,7 @@ struct Page {
   std::vector<Part> parts;
 };
 
-/// Marks a page of ours, so that a later report may replace its folder.
+/// Marks a page as made here, so that a later report may replace its folder.
 inline constexpr const char* kPageMark = R"(<meta name="generator" content="kvd-sim">)";
 
 /// One HTML document that needs nothing else: no script, no font, no file beside it.

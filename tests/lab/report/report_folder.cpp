@@ -55,7 +55,7 @@ Status exchange(const fs::path& staged, const fs::path& folder) {
   return {};
 }
 
-/// Where a report is put together, beside where it goes.
+/// The folder in which a report is put together, beside its destination.
 fs::path staging_of(const fs::path& folder) {
   std::error_code error;
   const fs::path target = fs::absolute(folder, error).lexically_normal();
@@ -63,7 +63,7 @@ fs::path staging_of(const fs::path& folder) {
   return clean.string() + ".partial-" + std::to_string(::getpid());
 }
 
-/// By trying: simulations take long, and to find out after them would be late.
+/// Finds out by trying: simulations take long, and finding out after them would be too late.
 Status check_writable(const fs::path& folder) {
   std::error_code error;
   const fs::path staged = staging_of(folder);

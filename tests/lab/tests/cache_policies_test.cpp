@@ -1,4 +1,4 @@
-// What the policies that kvd is compared with take first.
+// Tests what the policies that kvd is compared with evict first.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -19,7 +19,7 @@ using store::EntryId;
 using store::SpaceId;
 using ::testing::ElementsAre;
 
-/// A tier of single blocks, each first of its chain: the policy alone decides.
+/// A tier of single blocks, each the first of its chain: the policy alone decides.
 class Tier : public ::testing::Test {
  protected:
   Entries entries;
@@ -39,7 +39,7 @@ class Tier : public ::testing::Test {
     sut->added(ids[number]);
     sut->may_leave(ids[number]);
   }
-  /// As a lookup does: with a lease.
+  /// Touches an entry as a lookup does, with a lease.
   void touch(std::size_t number) {
     entries[ids[number]].leases = 1;
     sut->must_stay(ids[number]);
@@ -78,7 +78,7 @@ TEST_F(Tier, SieveTakesAParentRightAfterItsLastChild) {
   arrive(4);
   sut->must_stay(ids[1]);  // a child arrives
   EXPECT_THAT(leave(1), ElementsAre(2));
-  sut->may_leave(ids[1]);  // which was 2
+  sut->may_leave(ids[1]);  // this was number 2
   EXPECT_THAT(leave(3), ElementsAre(1, 3, 4));
 }
 

@@ -63,7 +63,8 @@ TEST_F(CacheReplay, LaterBlocksCostMore) {
   EXPECT_EQ(costs.bytes(), Bytes(std::int64_t{512} * 64 * 4096)) << "64 layers of 4 KiB a token";
 }
 
-// A chat of several turns leaves, others come: what has left may not outrank who is there.
+// A chat of several turns leaves and others come: blocks of the one that left must not outrank
+// theirs.
 TEST_F(CacheReplay, WhoHasLeftMakesWayForWhoIsThere) {
   std::vector<Prompt> prompts;
   std::uint64_t block = 0;
@@ -78,8 +79,7 @@ TEST_F(CacheReplay, WhoHasLeftMakesWayForWhoIsThere) {
   EXPECT_GE(static_cast<double>(played(prompts, 40, "default").found), lru);
 }
 
-// Thirty seats at which one chat follows another, each of six turns: 480 blocks are in use at a
-// time.
+// Thirty seats at which one chat of six turns follows another: 480 blocks are in use at a time.
 std::vector<Prompt> chats(std::uint32_t seed) {
   std::mt19937 random(seed);
   const auto share = [&] { return static_cast<double>(random()) / 4294967296.0; };
@@ -131,7 +131,8 @@ TEST_F(CacheReplay, AgentsAreFoundAsOftenAsByLruWhateverTheRoom) {
   }
 }
 
-// A prompt that many share, among as many blocks that nobody asks for again as fill the tier.
+// A prompt that many requests share, among so many blocks that nobody asks for again that they fill
+// the tier.
 TEST_F(CacheReplay, WhatManyPromptsBeginWithOutlivesWhatNobodyAsksForAgain) {
   std::vector<Prompt> prompts;
   std::uint64_t other = 100;
@@ -142,7 +143,7 @@ TEST_F(CacheReplay, WhatManyPromptsBeginWithOutlivesWhatNobodyAsksForAgain) {
   EXPECT_GE(played(prompts, 10, "default").found, played(prompts, 10, "lru").found + 60);
 }
 
-// The best that can be done, by trying everything: which blocks a tier keeps after each use.
+// The best that can be done, found by trying everything: which blocks a tier keeps after each use.
 struct Best {
   std::uint64_t found = 0;
   double saved_s = 0;

@@ -6,7 +6,7 @@
 
 #include "tests/sim/program_test.hpp"
 
-/// kvd-lab as it is called.
+/// Tests kvd-lab as it is called.
 namespace kvd::sim {
 namespace {
 
@@ -92,7 +92,7 @@ TEST_F(KvdLab, TheGridJudgesClassesOfGoals) {
   }
 }
 
-/// What makes the example a short run.
+/// Options that make the example a short run.
 std::string shorter(const std::string& command) {
   if (command.starts_with("cache")) return " --requests 200";
   return command.starts_with("reproduce") ? " --seeds 1" : "";

@@ -55,7 +55,8 @@ TEST(GridAxes, TheCommittedOnesCoverWhatTheyShould) {
   EXPECT_EQ(count([](const Cell& c) { return !c.classes.parts.empty(); }), cells.size() / 2);
 }
 
-// Results of earlier versions, and of other policies, lie beside those of these very cells.
+// Results of earlier versions, and of other policies, are compared with results of these very
+// cells.
 TEST(GridAxes, TheCellsOfMachinesStayWhatTheyAre) {
   const Axes axes = read_axes(committed_axes()).value();
   EXPECT_EQ(axes.digest, "d70cb64124126340");
@@ -227,7 +228,7 @@ TEST(GridCell, LongRequestsFitAndAnnounceNoMoreThanThat) {
   EXPECT_LT(*setting->hbm, profile.hbm);
 }
 
-// At 1,410 s one request comes back in and the other has no room for its next chunk: nobody can
+// At 1,410 s one request comes back in and the other has no room for its next chunk, so nothing can
 // run. Each plan then woke the engine, whose step asked for the next plan, for ever at one instant.
 TEST(GridCell, PlansThatLetNobodyRunDoNotStopTime) {
   const auto cells = cells_of(read_axes(committed_axes()).value());

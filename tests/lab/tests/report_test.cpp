@@ -142,7 +142,7 @@ TEST_F(ReportFolder, WhatIsNoReportStaysAsItIs) {
   EXPECT_FALSE(check_report_folder("").ok());
 }
 
-// The browser's own view: the page parses, and what it paints is no blank sheet.
+// Tests the browser's view: the page parses, and what it paints is not blank.
 TEST_F(ReportFolder, OpensInABrowser) {
   const auto browser = testing::find_browser();
   if (!browser) GTEST_SKIP() << "no Chromium on PATH or in KVD_CHROMIUM";
@@ -153,7 +153,7 @@ TEST_F(ReportFolder, OpensInABrowser) {
       testing::run_browser(*browser, root, root / "log",
                            {"--window-size=900,1000", "--screenshot=" + picture.string(), url}),
       0);
-  // A blank page of that size takes some 5 KB.
+  // A blank page of that size takes about 5 KB.
   EXPECT_GT(fs::file_size(picture), 12'000U);
   ASSERT_EQ(testing::run_browser(*browser, root, root / "dom", {"--dump-dom", url}), 0);
   const std::string dom = content(root / "dom");

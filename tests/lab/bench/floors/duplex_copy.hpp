@@ -9,8 +9,8 @@
 
 namespace kvd::bench {
 
-/// Two threads, one a direction, that copy their extents with non-temporal stores and do nothing
-/// else: what full duplex can be at best. Ready to run when made; run() once.
+/// Two threads, one for each direction, that copy their extents with non-temporal stores and do
+/// nothing else: the best that full duplex can be. Ready to run when made; call run() once.
 class DuplexCopy {
  public:
   DuplexCopy(const std::vector<kernels::CopyExtent>& in,

@@ -29,7 +29,7 @@ struct PodStep {
     std::memcpy(frame + sizeof header, entries.data(), entries.size() * sizeof(Entry));
   }
 
-  /// Whether the frame is right.
+  /// Returns whether the frame is right.
   static bool decode(const std::byte* frame, std::size_t size, Entry* entries) {
     Header header;
     std::memcpy(&header, frame, sizeof header);

@@ -13,9 +13,9 @@
 
 namespace kvd::bench {
 
-/// Frames of 64 bytes from one thread to another and back through two rings, each side asleep on a
-/// futex when it has nothing: the shortest round trip two sides that sleep can make. `spin` is how
-/// long a side looks before it sleeps.
+/// Passes frames of 64 bytes from one thread to another and back through two rings. Each side
+/// sleeps on a futex when it has nothing: this is the shortest round trip of two sides that can
+/// sleep. `spin` is how long a side looks before it sleeps.
 class RawRingEcho {
  public:
   explicit RawRingEcho(std::chrono::nanoseconds spin) : spin_(spin) {

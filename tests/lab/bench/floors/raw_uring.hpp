@@ -13,11 +13,11 @@
 
 namespace kvd::bench {
 
-/// Reads of one length from one file by a bare io_uring: direct, into registered memory, so many at
-/// once. Nothing is looked at.
+/// Reads of one length from one file by a bare io_uring: direct, into registered memory, a fixed
+/// number at once. The bytes are not looked at.
 class RawUring {
  public:
-  /// `memory`: one buffer of `length` bytes after another, as many as reads are under way.
+  /// `memory`: one buffer of `length` bytes after another, as many as there are reads under way.
   RawUring(const std::string& path, std::span<std::byte> memory, std::size_t length)
       : file_(::open(path.c_str(), O_RDONLY | O_DIRECT | O_CLOEXEC)),
         memory_(memory),

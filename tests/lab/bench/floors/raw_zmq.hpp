@@ -8,8 +8,8 @@
 
 namespace kvd::bench {
 
-/// Frames of `size` bytes from a DEALER to a ROUTER thread and back, as libzmq does it with no code
-/// of ours between.
+/// Passes frames of `size` bytes from a DEALER to a ROUTER thread and back by libzmq alone, with no
+/// code of ours in between.
 class RawZmqEcho {
  public:
   RawZmqEcho(const std::string& endpoint, std::size_t size) : size_(size) {
