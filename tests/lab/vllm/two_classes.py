@@ -48,7 +48,7 @@ class Load(NamedTuple):
 
 class Answer(NamedTuple):
     begun: float
-    tokens: list[float]  # when each came
+    tokens: list[float]  # when each token came
 
     @property
     def ttft(self) -> float:
@@ -60,7 +60,7 @@ class Answer(NamedTuple):
 
 
 class Engine:
-    """A process with OpenAI's completions at a port. A context manager."""
+    """A process that serves OpenAI's completions at a port. A context manager."""
 
     def __init__(self, command: list[str], log: Path, goals_in: str | None, **variables: str) -> None:
         self.port = int(command[command.index("--port") + 1])
@@ -86,7 +86,7 @@ class Engine:
     def answer(
         self, prompt: list[int], tokens: int, goals: dict[str, float], stop: threading.Event | None = None
     ) -> Answer:
-        """The answer as far as it came when it had to stop."""
+        """The answer as far as it had come when it had to stop."""
         asked: dict[str, Any] = {
             "prompt": prompt, "max_tokens": tokens, "stream": True, "ignore_eos": True,
             "temperature": 0, **({self._goals_in: goals} if self._goals_in else goals),
@@ -165,13 +165,13 @@ def chat(engine: Engine, load: Load, source: random.Random, count: int) -> list[
 
 
 def play(user: Engine, beside: Engine | None, load: Load, seed: int, count: int) -> Seen:
-    """No prompt comes twice: its answer would begin with what is cached."""
+    """No prompt comes twice: otherwise its answer would begin with what is cached."""
     source = random.Random(seed)
     with contextlib.ExitStack() as stack:
         batch = None
         if beside is not None:
             batch = stack.enter_context(Batch(beside, load, seed))
-            time.sleep(3.0)  # it has taken what there is
+            time.sleep(3.0)  # by now it has taken all there is
         begun = time.monotonic()
         answers = chat(user, load, source, count)
         ended = time.monotonic()
@@ -217,7 +217,7 @@ def measure(
     for engine in (user, own, shared):
         engine.wait()
     for engine in (user, own, shared):
-        chat(engine, load, random.Random(0), 2)  # warm
+        chat(engine, load, random.Random(0), 2)  # to warm up
     seeds = itertools.count(1)
     runs: dict[str, list[Seen]] = {"alone": [], "own": [], "shared": []}
     for number in range(1, rounds + 1):
@@ -236,7 +236,7 @@ def free_port() -> str:
 
 @contextlib.contextmanager
 def kvd(bin: Path, folder: Path, hbm: str, dram: str) -> Iterator[str]:
-    """A daemon. Yields its attach socket."""
+    """Runs a daemon. Yields its attach socket."""
     endpoint = folder / "attach.sock"
     command = [
         str(bin / "kvd"), "--backend", "host", "--pool.hbm", hbm, "--pool.dram", dram, "--pool.slab",
@@ -257,7 +257,7 @@ def kvd(bin: Path, folder: Path, hbm: str, dram: str) -> Iterator[str]:
 
 
 def kvd_engines(bin: Path, folder: Path, rounds: int) -> list[dict[str, Any]]:
-    """Iterations of 20 ms, so that there is CPU to spare, as beside a GPU."""
+    """Iterations take 20 ms, so that there is CPU to spare, as beside a GPU."""
 
     def engine(name: str, *words: str) -> Engine:
         command = [

@@ -42,7 +42,7 @@ LOAD = Path(__file__).with_name("vllm_load.py")
 
 
 class Process:
-    """One engine that answers loads, and the daemon that it is on. A context manager."""
+    """One engine that plays loads, and the daemon that it uses. A context manager."""
 
     def __init__(self, mode: str, model: str, folder: Path, given: dict[str, Any]) -> None:
         self.mode = mode
@@ -113,7 +113,7 @@ def load(given: dict[str, Any], rate: float, seed: int, count: int | None = None
 
 
 def set_goals(untouched: Process, given: dict[str, Any]) -> None:
-    """And warms the engine up."""
+    """Sets the goals, and warms the engine up."""
     mean = (sum(given["prompt"]) + sum(given["answer"]) / 2) / 2
     batch = max(1, int((given["blocks"] - 1) * BLOCK / mean))
     asked = {"calibrate": True, "batch": batch, "prompt": given["prompt"], "answer": given["answer"]}
@@ -127,7 +127,7 @@ def set_goals(untouched: Process, given: dict[str, Any]) -> None:
 
 
 def find_knee(untouched: Process, given: dict[str, Any]) -> float:
-    """By doubling the rate, then by `knee_steps` steps that each halve what is left."""
+    """Doubles the rate, then takes `knee_steps` steps that each halve what is left."""
 
     def meets(rate: float) -> bool:
         found = [untouched.ask(load(given, rate, seed))["joint"] for seed in given["knee_seeds"]]
@@ -150,7 +150,7 @@ def find_knee(untouched: Process, given: dict[str, Any]) -> float:
 
 
 def play(processes: dict[str, Process], given: dict[str, Any], knee: float) -> list[dict[str, Any]]:
-    """All runs, `at_once` of different engines at a time."""
+    """Plays all runs, `at_once` of them with different engines at a time."""
     runs: list[dict[str, Any]] = []
     gate = threading.Semaphore(given["at_once"])
 
@@ -201,8 +201,9 @@ def table(given: dict[str, Any], runs: list[dict[str, Any]]) -> str:
 
 
 def cost_rows(given: dict[str, Any], runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Wall time of vLLM's schedule(), and of that what kvd's code and the wait for its answer take;
-    beside it a bare round trip between two Python processes. Of the runs' quantiles the median."""
+    """The wall time of vLLM's schedule(), and the part of it that kvd's code and the wait for its
+    answer take; beside it a bare round trip between two Python processes. Each figure is the median
+    over the runs' quantiles."""
     rows = []
     for mode in given["modes"]:
         for row in ("schedule", "schedule_added", "round_trip"):
@@ -214,7 +215,8 @@ def cost_rows(given: dict[str, Any], runs: list[dict[str, Any]]) -> list[dict[st
 
 
 def slowest_lines(given: dict[str, Any], runs: list[dict[str, Any]]) -> list[str]:
-    """Where kvd's code spends its time in the slowest 2 % of the steps: means of the runs' means."""
+    """Where kvd's code spends its time in the slowest 2 % of the steps: means of the runs' means.
+    """
     lines = []
     for mode in given["modes"]:
         these = [each["slowest_us"] for each in runs if each["mode"] == mode and each["slowest_us"]]
@@ -228,7 +230,8 @@ def slowest_lines(given: dict[str, Any], runs: list[dict[str, Any]]) -> list[str
 
 
 def wall_lines(given: dict[str, Any], runs: list[dict[str, Any]]) -> list[str]:
-    """By the wall, which the figures above leave out: how long runs took, and what of it was waiting."""
+    """Figures by the wall clock, which the others leave out: how long runs took, and how much of
+    that was waiting."""
     lines = []
     for mode in given["modes"]:
         these = [each for each in runs if each["mode"] == mode]
@@ -275,7 +278,7 @@ def main() -> None:
         set_goals(processes["untouched"], given)
         knee = given["rate"] or find_knee(processes["untouched"], given)
         say(f"knee: {knee:.3f} requests a second")
-        for mode in processes:  # they are warm then
+        for mode in processes:  # after this they are warm
             processes[mode].ask(load(given, knee, 99, 12))
         wanted = {mode: processes[mode] for mode in given["modes"]}
         runs = play(wanted, given, knee)

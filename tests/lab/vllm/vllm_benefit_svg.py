@@ -56,7 +56,8 @@ class Panel:
         return [*out, text(middle, bottom + 36, "x knee", "faint", "text-anchor='middle'")]
 
     def curve(self, mode: str, values: dict[float, list[float]]) -> list[str]:
-        """The means as a line with a dot each; a thin one from the lowest to the highest seed."""
+        """Draws the means as a line with a dot for each, and a thin line from the lowest to the
+        highest seed."""
         out, points = [], []
         for share, found in sorted(values.items()):
             x, mean = self.x(share), self.y(statistics.mean(found))
@@ -78,7 +79,7 @@ def line(x1: float, y1: float, x2: float, y2: float, kind: str) -> str:
 
 
 def round_up(value: float) -> tuple[float, list[float]]:
-    """The top of an axis from 0 that has this value below it, and its ticks."""
+    """The top of an axis that starts at 0 and includes this value, and its ticks."""
     step = 1.0
     while 5 * step < value:
         step *= 2 if f"{step:g}"[0] != "2" else 2.5

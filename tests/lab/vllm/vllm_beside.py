@@ -1,9 +1,10 @@
-"""Mooncake Store and LMCache behind vLLM's own connectors, for vllm_turns.py: their servers, and what an
-engine is given to use them.
+"""Mooncake Store and LMCache behind vLLM's own connectors, for vllm_turns.py: their servers, and
+what an engine needs to use them.
 
-The servers are those of tests/lab/bench/peers, which is in $PYTHONPATH; Mooncake's listen on all addresses, so
-all is run where there is only the loopback device (isolated.sh there). Settings are the defaults, but for
-addresses, the memory's size, and that both store what was answered, which the next turn says again.
+The servers are those of tests/lab/bench/peers, which is in $PYTHONPATH. Mooncake's listen on all
+addresses, so everything runs where there is only the loopback device (isolated.sh there). Settings
+are the defaults, except for addresses and the memory's size, and that both store the answers, which
+the next turn repeats.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-POOL_BYTES = 512 << 20  # as much as the kvd of turns-vllm.sh has of DRAM
+POOL_BYTES = 512 << 20  # as much DRAM as the kvd of turns-vllm.sh has
 
 
 class Beside(NamedTuple):
-    """Servers that run, and what an engine is given to use them."""
+    """Running servers, and what an engine needs to use them."""
 
     system: Any  # one of tests/lab/bench/peers
     engine: dict[str, Any]
@@ -26,7 +27,8 @@ class Beside(NamedTuple):
 
 
 def begin(name: str, folder: Path, given: dict[str, Any]) -> Beside:
-    """Starts the servers of one; their logs are in FOLDER/NAME-servers. The caller ends them: system.stop()."""
+    """Starts the servers of one system; their logs are in FOLDER/NAME-servers. The caller ends
+    them: system.stop()."""
     from store import Settings
 
     home = folder / f"{name}-servers"
@@ -76,9 +78,10 @@ def _engine(connector: str, extra: dict[str, Any]) -> dict[str, Any]:
 
 
 def _let_numba_be() -> None:
-    """vLLM 0.32.0 for CPUs looks for kernels in vars() of all that modules hold, and takes it for a dictionary.
-    LMCache brings numba, and that llvmlite, of which one object answers with something else. The engine would
-    end there. In this process vLLM passes that object by; no file is changed."""
+    """vLLM 0.32.0 for CPUs looks for kernels in vars() of all that modules hold, and takes the
+    result for a dictionary. LMCache imports numba and with it llvmlite, one object of which returns
+    something else, and the engine would end there. In this process vLLM skips that object; no file
+    is changed."""
     from vllm.triton_utils import dispatcher
 
     def attributes(value: Any) -> Mapping[str, Any]:
@@ -89,5 +92,6 @@ def _let_numba_be() -> None:
 
 
 def variables_of(mode: str, plain: dict[str, str], peers: dict[str, Beside]) -> dict[str, str]:
-    """The environment of an engine: a peer's has what the peer's servers were started with, too."""
+    """The environment of an engine; for a peer it includes the variables that the peer's servers
+    were started with."""
     return {**os.environ, **peers[mode].variables} if mode in peers else plain

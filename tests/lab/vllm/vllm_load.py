@@ -25,7 +25,7 @@ import sys
 import time
 from typing import Any
 
-# What an engine on kvd is given besides.
+# Settings that an engine on kvd gets in addition.
 ON_KVD: dict[str, Any] = {
     "scheduler_cls": "kvd_vllm.KvdScheduler",
     "kv_transfer_config": {
@@ -35,7 +35,7 @@ ON_KVD: dict[str, Any] = {
 }  # fmt: skip
 
 BLOCK = 32
-LONG_GAP_S = 1.0  # what people take for a standstill
+LONG_GAP_S = 1.0  # people take this for a standstill
 DEFAULTS = {
     "skip_tokenizer_init": True, "load_format": "safetensors", "dtype": "float32",
     "enforce_eager": True, "max_model_len": 1024, "block_size": BLOCK,
@@ -44,7 +44,8 @@ DEFAULTS = {
 
 
 class Clock:
-    """Seconds. The CPU's, with what was waited and skipped, or the wall's."""
+    """Returns seconds: those of the CPU, plus waits and skipped time, or those of the wall clock.
+    """
 
     def __init__(self, kind: str) -> None:
         self._of_cpu = kind == "cpu"
@@ -62,14 +63,14 @@ class Clock:
             time.sleep(max(0.0, seconds))
 
     def ready(self) -> float:
-        """Time that this thread could have run, but other jobs did."""
+        """Time in which this thread could have run, but other jobs did."""
         return int(os.pread(self._schedstat, 64, 0).split()[1]) * 1e-9
 
     def waiting(self, call: Any) -> Any:
-        """The call, with the time in which it only waited added."""
+        """Wraps the call so that the time in which it only waited is added."""
 
         def timed(*arguments: Any, **named: Any) -> Any:
-            if self._is_waiting:  # the outer call counts
+            if self._is_waiting:  # the outer call counts it
                 return call(*arguments, **named)
             wall, cpu, ready = time.monotonic(), time.process_time(), self.ready()
             self._is_waiting = True
@@ -85,8 +86,9 @@ class Clock:
 
 
 class Wall:
-    """What a run took by the wall, and how much of that its thread did not run: as other jobs had the
-    cores, or asleep, which here is a wait for kvd. Idle time is skipped, so none of it is in here."""
+    """How long a run took by the wall clock, and how much of that its thread did not run: because
+    other jobs had the cores, or because it slept, which here is a wait for kvd. Idle time is
+    skipped, so it is not included."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -117,7 +119,8 @@ class Seen:
         return max((b - a for a, b in zip(self.tokens, self.tokens[1:])), default=0.0)
 
     def is_paced(self, goal: float) -> bool:
-        """Whether a client that shows a token each `goal` seconds had 99 % of them in time."""
+        """Whether a client that shows a token each `goal` seconds had 99 % of the tokens in time.
+        """
         shown, late = self.tokens[0], 0
         for token in self.tokens[1:]:
             late += token > shown + goal
@@ -146,7 +149,8 @@ def parameters(given: dict[str, Any], answer: int) -> Any:
 
 
 class Timer:
-    """Sums the time of calls by name, since it was taken last; of nested ones the outer one's alone."""
+    """Sums the time of calls by name since the sums were last taken. Of nested calls only the outer
+    one counts."""
 
     def __init__(self) -> None:
         self._seconds: dict[str, float] = {}
@@ -172,8 +176,8 @@ class Timer:
 
 
 class RoundTrip:
-    """A Python program that sends back what it gets, over a unix socket: what any question to another
-    process takes at least, on this machine and beside this load."""
+    """A Python program that sends back what it gets, over a unix socket. This is the least that a
+    question to another process costs, on this machine and beside this load."""
 
     _ECHO = "import socket\nhere = socket.socket(fileno=0)\nwhile got := here.recv(4096): here.send(got)"
     _QUESTION = bytes(1024)
@@ -184,21 +188,22 @@ class RoundTrip:
         there.close()
 
     def take(self) -> float:
-        """Seconds."""
+        """The round trip in seconds."""
         begun = time.perf_counter()
         self._here.send(self._QUESTION)
         self._here.recv(4096)
         return time.perf_counter() - begun
 
 
-# What of kvd's runs within vLLM's schedule().
+# Parts of kvd's code that run within vLLM's schedule().
 OF_SCHEDULER = ("kvd_ask", "kvd_apply", "kvd_has_a_say")
 OF_CONNECTOR = (
     "get_num_new_matched_tokens", "update_state_after_alloc", "build_connector_meta",
     "has_pending_block_frees", "park",
 )  # fmt: skip
 
-# Where any connector of vLLM's may wait for another process: of the scheduler's side, then a worker's.
+# Where any connector of vLLM's may wait for another process: on the scheduler's side, then on a
+# worker's.
 OF_ANY_CONNECTOR = (
     "get_num_new_matched_tokens", "update_state_after_alloc", "build_connector_meta",
     "update_connector_output", "request_finished", "start_load_kv", "wait_for_layer_load",
@@ -218,8 +223,8 @@ class Meter:
         self.arrivals: dict[str, float] = {}
         self.scheduled = 0
         self.deciding: list[float] = []  # seconds of each schedule()
-        self.added: list[dict[str, float]] = []  # of that, in kvd's code, by what it did
-        self.round_trips: list[float] = []  # seconds, of a bare one beside some of the steps
+        self.added: list[dict[str, float]] = []  # the part of that in kvd's code, by what it did
+        self.round_trips: list[float] = []  # seconds of a bare round trip, beside some of the steps
         self._preempted = 0.0
         self._kvd = Timer()
         self._pause = clock.waiting(time.sleep)
@@ -246,7 +251,8 @@ class Meter:
         self.scheduler.schedule = counting
 
     def _tell_the_clock(self) -> None:
-        """Gives KvdScheduler the clock, so that ages are of the same one, and counts every wait for kvd on it."""
+        """Gives KvdScheduler the clock, so that ages use the same one, and counts every wait for
+        kvd on it."""
         from kvd_client._handle import Handle
 
         Handle.call = self.clock.waiting(Handle.call)  # type: ignore[method-assign]
@@ -259,7 +265,7 @@ class Meter:
         )
 
     def _wait_for_connector(self) -> None:
-        """Times a connector of another kind. What a call of it only waits for counts, too."""
+        """Times a connector of another kind. Time in which its calls only wait counts, too."""
         from vllm.distributed.kv_transfer import get_kv_transfer_group
 
         for connector in (self.scheduler.connector, get_kv_transfer_group()):
@@ -267,8 +273,8 @@ class Meter:
                 setattr(connector, each, self.clock.waiting(getattr(connector, each)))
 
     def step(self) -> list[Any]:
-        """One step of the engine. After one that computed nothing, a moment for threads that load and
-        store: vLLM's own loop does the same."""
+        """Makes one step of the engine. After a step that computed nothing it leaves a moment for
+        threads that load and store, as vLLM's own loop does."""
         before = self.scheduled
         outputs: list[Any] = self.engine.step()
         if self.scheduled == before and self.scheduler.has_requests():
@@ -283,7 +289,7 @@ class Meter:
             setattr(self.scheduler, each, self._kvd.around(each, getattr(self.scheduler, each)))
 
     def begin(self) -> None:
-        """A new run: nothing of the one before is found again, by vLLM or in kvd."""
+        """Begins a new run: nothing of the one before is found again, by vLLM or in kvd."""
         self.arrivals.clear()
         self.scheduled = 0
         self.deciding.clear()
@@ -293,13 +299,13 @@ class Meter:
         self.llm.reset_prefix_cache(reset_connector=True)
 
     def preemptions(self, before: float | None = None) -> float:
-        """Since the run began."""
+        """Preemptions since the run began."""
         before = self._preempted if before is None else before
         return counter(self.llm, "vllm:num_preemptions") - before
 
 
 def run(meter: Meter, given: dict[str, Any]) -> dict[str, Any]:
-    """One load, from its first arrival to its last token."""
+    """Plays one load, from its first arrival to its last token."""
     meter.begin()
     engine, clock = meter.engine, meter.clock
     loads = load_of(given)
@@ -342,8 +348,8 @@ def ttft_of(meter: Meter, given: dict[str, Any], prompt: list[int]) -> float:
 
 
 def calibrate(meter: Meter, given: dict[str, Any]) -> dict[str, float]:
-    """Measures an engine without load: the time to the first token of a prompt of the middle length,
-    and the time of a step that decodes `batch` requests. Seconds; medians."""
+    """Measures an engine without load: the time to the first token of a prompt of the middle
+    length, and the time of a step that decodes `batch` requests. Both are medians in seconds."""
     goals = {**given, "ttft_s": 0.0, "tbt_s": 0.0}
     source = random.Random(0)
     length = sum(given["prompt"]) // 2
@@ -368,7 +374,8 @@ def calibrate(meter: Meter, given: dict[str, Any]) -> dict[str, float]:
 
 
 def serve(llm: Any) -> None:
-    """A load or a calibration a line on stdin, what was found a line on stdout."""
+    """Reads loads or calibrations from stdin, one on each line, and prints one line of results for
+    each."""
     clock = Clock("cpu")
     meter = Meter(llm, clock)
     print(json.dumps({"ready": True}), flush=True)
@@ -408,7 +415,8 @@ def quantiles(seconds: list[float]) -> dict[str, float]:
 
 
 def slowest(added: list[dict[str, float]]) -> dict[str, float]:
-    """What each part of kvd's code took in the slowest 2 % of the steps: means, the most first."""
+    """What each part of kvd's code took in the slowest 2 % of the steps: means, the largest first.
+    """
     steps = sorted(added, key=lambda each: -sum(each.values()))[: max(1, len(added) // 50)]
     parts = {name: sum(each.get(name, 0.0) for each in steps) / len(steps)
              for name in {name for each in steps for name in each}}  # fmt: skip

@@ -58,7 +58,7 @@ def meter_of(model: str, given: dict[str, Any]) -> Any:
 
 
 def answer_one(meter: Any, prompt: list[int], count: int, salt: str = "") -> dict[str, Any]:
-    """One request, alone. Returns once all that it leaves behind is stored."""
+    """Answers one request, alone. Returns once everything that it leaves behind is stored."""
     given: dict[str, Any] = {"prompt_token_ids": prompt, **({"cache_salt": salt} if salt else {})}
     scheduled, found = meter.scheduled, counter(meter.llm, "vllm:external_prefix_cache_hits")
     begun, begun_wall, tokens = meter.clock(), time.monotonic(), []
@@ -73,7 +73,7 @@ def answer_one(meter: Any, prompt: list[int], count: int, salt: str = "") -> dic
 
 
 def serve_turn(model: str, given: dict[str, Any]) -> None:
-    """The turn on stdin, its answer on stdout."""
+    """Reads the turn from stdin and prints its answer."""
     meter = meter_of(model, given)
     prompt: list[int] = json.loads(sys.stdin.readline())
     warm = random.Random(f"warm {given['seed']} {given['turn']}")
@@ -83,7 +83,8 @@ def serve_turn(model: str, given: dict[str, Any]) -> None:
 
 
 def answer_streams(meter: Any, given: dict[str, Any], seed: str) -> dict[str, Any]:
-    """`streams` requests that come at once, until the last token; then what is left is stored."""
+    """Plays `streams` requests that come at once, until the last token; then waits until what they
+    leave is stored."""
     source, tokens = random.Random(seed), {}
     found = counter(meter.llm, "vllm:external_prefix_cache_hits")
     begun, begun_wall = meter.clock(), time.monotonic()
@@ -103,7 +104,7 @@ def answer_streams(meter: Any, given: dict[str, Any], seed: str) -> dict[str, An
 
 
 def serve_streams(model: str, given: dict[str, Any]) -> None:
-    """A seed a line on stdin, what was found a line on stdout."""
+    """Reads one seed a line from stdin, and prints the results on one line for each."""
     meter = meter_of(model, given)
     for line in sys.stdin:
         print(json.dumps(answer_streams(meter, given, line.strip())), flush=True)
@@ -114,7 +115,7 @@ def serve_streams(model: str, given: dict[str, Any]) -> None:
 
 
 class Engines:
-    """Starts the engines of a mode, with what its log is called."""
+    """Starts the engines of a mode, each under the name of its log."""
 
     def __init__(self, model: str, folder: Path, given: dict[str, Any]) -> None:
         self.modes = ["stock", "kvd", *given["beside"]]
@@ -123,7 +124,7 @@ class Engines:
         self._peers: dict[str, vllm_beside.Beside] = {}
 
     def __enter__(self) -> Engines:
-        """With the servers of the caches beside."""
+        """Also starts the servers of the other caches."""
         try:
             for name in self._given["beside"]:
                 self._peers[name] = vllm_beside.begin(name, self._folder, self._given)
@@ -150,7 +151,7 @@ class Engines:
 
 
 def first_found(lines: Iterable[str]) -> dict[str, Any] | None:
-    """What an engine found, past what libraries print."""
+    """The first result line of an engine, past whatever libraries print."""
     for line in lines:
         if line.startswith('{"t'):
             found: dict[str, Any] = json.loads(line)
@@ -173,7 +174,7 @@ def turn_of(engine: subprocess.Popen[str], said: list[int], log: str) -> dict[st
 
 
 def chat(engines: Engines, given: dict[str, Any], seed: int) -> dict[str, list[dict[str, Any]]]:
-    """Holds one chat in every mode, turn by turn. No mode hears another's answers."""
+    """Holds one chat in every mode, turn by turn. No mode hears another mode's answers."""
     sources = {mode: random.Random(seed) for mode in engines.modes}
     said = {mode: words(source, given["first"]) for mode, source in sources.items()}
     turns: dict[str, list[dict[str, Any]]] = {mode: [] for mode in engines.modes}
@@ -200,7 +201,7 @@ def stream_of(engine: subprocess.Popen[str], seed: str, log: str) -> dict[str, A
 
 
 def streams(engines: Engines, given: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
-    """In every mode, round by round; a first round of each is not counted."""
+    """Plays streams in every mode, round by round; the first round of each mode does not count."""
     found: dict[str, list[dict[str, Any]]] = {mode: [] for mode in engines.modes}
     with ExitStack() as running:
         started = {mode: running.enter_context(engines.start("--streams", mode, f"{mode}-streams.log"))

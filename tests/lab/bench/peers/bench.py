@@ -118,7 +118,8 @@ def speed_roles(system: str) -> tuple[str, ...]:
 
 
 def run(system: str, role: str, arguments: argparse.Namespace) -> list[dict[str, Any]]:
-    """The rows of a process that plays the role, ended by its deadline with all that it started."""
+    """The rows of a process that plays the role. Its deadline ends it, together with everything
+    that it started."""
     print(f"[peers] {system}: {role}", file=sys.stderr, flush=True)
     with tempfile.TemporaryDirectory(prefix="kvd-peers-") as folder:
         settings = Settings(
@@ -154,7 +155,7 @@ def run(system: str, role: str, arguments: argparse.Namespace) -> list[dict[str,
 
 
 def end_group(process: subprocess.Popen[bytes]) -> None:
-    """It leads a group of processes, with its servers in it."""
+    """Ends a process that leads a group, with its servers in it."""
     try:
         os.killpg(process.pid, signal.SIGKILL)
     except ProcessLookupError:

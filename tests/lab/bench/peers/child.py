@@ -1,5 +1,6 @@
-"""A process of one system: child.py SYSTEM ROLE SETTINGS, the settings as JSON. Says what it found on
-stdout, a line of JSON each; bench.py starts it, and ends it and what it started."""
+"""A process of one system: child.py SYSTEM ROLE SETTINGS, with the settings as JSON. It prints what
+it found, one line of JSON for each finding; bench.py starts it, and ends it with all that it
+started."""
 
 from __future__ import annotations
 
@@ -64,7 +65,7 @@ def main() -> None:
     finally:
         system.stop()
         out.flush()
-        os._exit(0)  # a client's own threads may wait for a server that is dead
+        os._exit(0)  # a client's own threads may wait for a dead server
 
 
 def make(name: str, settings: Settings) -> System:
@@ -83,7 +84,7 @@ def another(name: str, role: str, settings: str) -> subprocess.Popen[str]:
 
 
 def begun(name: str, role: str, settings: str) -> int:
-    """A process that stores, and has said that it does."""
+    """A process that stores, and has said so."""
     process = another(name, role, settings)
     assert process.stdout is not None
     if not process.stdout.readline():

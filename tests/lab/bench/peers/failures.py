@@ -14,8 +14,8 @@ from store import Failed, Request, Store, System
 BLOCK = 1 << 20
 STORED = 16
 POOL_BYTES = 256 << 20
-_PRESSED = 384  # blocks, half as much again as the pool holds
-_SETTLED_S = 2.0  # what a system does behind its answers
+_PRESSED = 384  # blocks, half as many again as the pool holds
+_SETTLED_S = 2.0  # time for what a system does after it has answered
 _PATIENCE_S = 25.0
 _ENDLESS_FROM, _LAST = 10_000, 32
 
@@ -23,7 +23,7 @@ Tell = Callable[[dict[str, Any]], None]
 
 
 def hold(store: Store, say: Callable[[str], None]) -> None:
-    """The process that is killed: it has stored."""
+    """The process that is killed: it has stored its blocks."""
     for number in range(STORED):
         put(store, number)
     say("stored")
@@ -31,13 +31,13 @@ def hold(store: Store, say: Callable[[str], None]) -> None:
 
 
 def endless(store: Store, say: Callable[[str], None], progress: Path) -> None:
-    """The process that is killed while it stores. It writes down how far it is."""
+    """The process that is killed while it stores. It writes down how far it has come."""
     number = _ENDLESS_FROM
     with progress.open("wb", buffering=0) as file:
         os.pwrite(file.fileno(), _written(number), 0)
         say("storing")
         while True:
-            os.pwrite(file.fileno(), _written(number), 0)  # as a whole, also when it is killed
+            os.pwrite(file.fileno(), _written(number), 0)  # whole, even if it is killed
             put(store, number)
             number += 1
 
@@ -111,7 +111,7 @@ def server_restarted(system: System, read_again: Callable[[], dict[str, Any]], t
 
 
 def read(open_store: Callable[[], Store]) -> dict[str, Any]:
-    """What a new process finds, looked for until it is all or for long enough."""
+    """What a new process finds. It looks until it has found everything, or for long enough."""
     begin = time.monotonic()
     store = None
     outcomes: list[str] = []
@@ -155,7 +155,7 @@ def _written(number: int) -> bytes:
 
 
 def look(store: Store, number: int) -> str:
-    """no, right, wrong (bytes), or refused: said to be there, and not loaded."""
+    """no, right, wrong (bytes), or refused: the block is said to be there, but is not loaded."""
     store.fill(2, 0)
     with store.request([number]) as request:
         try:

@@ -1,4 +1,5 @@
-"""The floor: one thread's memcpy from a slot to a pool of the same process and back. Knows no keys."""
+"""The floor: one thread's memcpy from a slot to a pool of the same process and back. It has no
+keys."""
 
 from __future__ import annotations
 

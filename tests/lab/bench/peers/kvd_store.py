@@ -79,7 +79,7 @@ class Kvd:
 
     def start(self) -> None:
         config = Path(self._settings.folder, "kvd.toml")
-        # Not realtime: no peer is.
+        # Not realtime, since no peer is.
         config.write_text(
             f'backend = "host"\n[paths]\nruntime_dir = "{self._settings.folder}"\n'
             f'[pool]\nslab = "{_SLAB}B"\nhbm = "{_REGION_BYTES}B"\n'
@@ -97,7 +97,7 @@ class Kvd:
         self._servers.stop()
 
     def open(self, block_bytes: int, slots: int, owner: bool = False) -> KvdStore:
-        del owner  # blocks are kvd's, whoever stores them
+        del owner  # blocks belong to kvd, whoever stores them
         return KvdStore(self._endpoint, block_bytes, slots)
 
     def server(self) -> int:
@@ -110,7 +110,7 @@ class Kvd:
         return self.server()
 
     def restart(self) -> None:
-        """kvd-holder has done so."""
+        """Does nothing: kvd-holder has started it again."""
         if not poll_until(self._answers):
             raise Failed("kvd-holder does not start kvd again")
 
@@ -123,5 +123,5 @@ class Kvd:
 
 
 def prepare(build: str) -> None:
-    """Where the package finds its library."""
+    """Tells the package where to find its library."""
     os.environ.setdefault("KVD_CLIENT_LIBRARY", f"{build}/lib/libkvd_client.so")

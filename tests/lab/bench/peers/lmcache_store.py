@@ -1,5 +1,6 @@
-"""LMCache's server for several processes, without a GPU: its clients copy between pages of their KV cache
-and a pool in POSIX shared memory, and tell the server by ZeroMQ (its transfer mode engine_driven).
+"""LMCache's server for several processes, without a GPU. Its clients copy between pages of their KV
+cache and a pool in POSIX shared memory, and tell the server by ZeroMQ (its transfer mode
+engine_driven).
 
 The client is LMCache's own, of `lmcache bench server`."""
 
@@ -19,7 +20,7 @@ from store import CALL_S, Failed, Servers, Settings
 PORT, _HTTP_PORT = 5555, 8080
 _PAGE_TOKENS = 16
 _HEAD_BYTES = 128  # 64 values of two bytes
-_FIRST_SLOT = 1  # LMCache takes page 0 for one that is absent
+_FIRST_SLOT = 1  # LMCache takes page 0 for an absent one
 _FILLER = 7
 
 _names = itertools.count()
@@ -29,7 +30,7 @@ class LmcacheRequest:
     def __init__(self, store: LmcacheStore, numbers: Sequence[int]) -> None:
         self._store = store
         self._request = store.context(numbers)
-        self._lost = False  # then the end would only be waited for, ten seconds
+        self._lost = False  # then waiting for the end would only cost ten seconds
 
     def store(self, slots: Sequence[int], kept: bool = False) -> None:
         assert not kept
@@ -110,7 +111,7 @@ class LmcacheStore:
         )  # fmt: skip
 
     def copy(self, what: str, request: Any, slots: Sequence[int]) -> None:
-        """Slots follow each other."""
+        """Copies slots that follow each other."""
         from dataclasses import replace
 
         placed = replace(request, block_offset=(slots[0] + _FIRST_SLOT) * self._pages)
@@ -150,7 +151,7 @@ class Lmcache:
         self._servers.stop()
 
     def open(self, block_bytes: int, slots: int, owner: bool = False) -> LmcacheStore:
-        del owner  # blocks are the server's, whoever stores them
+        del owner  # blocks belong to the server, whoever stores them
         return LmcacheStore(block_bytes, slots, self._settings.chunk_tokens)
 
     def server(self) -> int:
@@ -182,7 +183,7 @@ def prepare() -> None:
 
 
 def _shape(block_bytes: int, chunk_tokens: int) -> tuple[int, int]:
-    """The layers and heads whose K and V of a chunk have a given number of bytes."""
+    """How many layers and heads give the K and V of a chunk this many bytes."""
     heads = block_bytes // (2 * chunk_tokens * _HEAD_BYTES)
     layers = 2 if heads >= 16 else 1
     return layers, heads // layers

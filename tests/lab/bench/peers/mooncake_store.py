@@ -1,9 +1,9 @@
 """Mooncake Store, without a copy of its own (put_from, get_into). A master knows where blocks are.
 
-Mooncake: over TCP on the loopback device. The memory is an owner's, a process of its own, or that of
-the process that stores (Settings.storer_owns), as in its default embedded mode.
-MooncakeShared: mooncake_client, a process of the node, has the memory and copies between it and that
-of its clients, which they share with it."""
+Mooncake: over TCP on the loopback device. The memory belongs to an owner, a process of its own, or
+to the process that stores (Settings.storer_owns), as in its default embedded mode. MooncakeShared:
+mooncake_client, one process of the node, has the memory, and copies between it and the memory of
+its clients, which they share with it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class MooncakeRequest(PlainRequest):
 
 
 class MooncakeStore(PlainMemory):
-    """`mooncake`: a client that is connected; `memory`: what it can copy from and to."""
+    """`mooncake`: a connected client; `memory`: the memory that it can copy from and to."""
 
     def __init__(self, mooncake: Any, memory: memoryview, block_bytes: int, slots: int) -> None:
         self._mooncake = mooncake
@@ -211,7 +211,7 @@ def connected(port: int, segment: int) -> Any:
 
 
 if __name__ == "__main__":
-    # The owner of the memory.
+    # The process that owns the memory.
     import signal
 
     prepare()

@@ -1,4 +1,5 @@
-"""The part of the comparison that needs nothing fetched: memcpy and kvd, one round, and all the failures."""
+"""The part of the comparison that needs nothing fetched: memcpy and kvd, one round, and all the
+failures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rows about time and memory, of one system in one round."""
+"""The rows about time and memory, for one system in one round."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from store import Failed, Store, System
 SIZES = (64 << 10, 256 << 10, 1 << 20, 2 << 20)
 BATCHES = (1, 32)
 LOOKED_UP = 2048  # blocks of 16 tokens: 32 K tokens
-_LARGE_CHUNKS = 128  # of 256 tokens: the same
+_LARGE_CHUNKS = 128  # chunks of 256 tokens: the same number of tokens
 _WINDOW_BYTES = 64 << 20  # more than the caches of a core, so that sources are cold
-_SINGLES, _TOGETHER = 64, 4  # repetitions a round
+_SINGLES, _TOGETHER = 64, 4  # repetitions in a round
 _LOOKUPS = 20
 _ENTRIES, _ENTRIES_AT_ONCE = 20_000, 1_000
 SMALL = 4096
@@ -26,7 +26,7 @@ Tell = Callable[[dict[str, Any]], None]
 
 
 class Clock:
-    """Times of the same work, in microseconds."""
+    """Measures repetitions of the same work, in microseconds."""
 
     def __init__(self) -> None:
         self.us: list[float] = []

@@ -1,4 +1,5 @@
-"""What every system is asked the same way: where its servers are, and how a client stores and loads."""
+"""The questions that every system is asked in the same way: where its servers are, and how a client
+stores and loads."""
 
 from __future__ import annotations
 
@@ -12,36 +13,36 @@ from types import TracebackType
 from typing import NamedTuple, Protocol, Self
 
 PATIENCE_S = 60.0
-CALL_S = 30.0  # nobody's call is waited for longer than this, where it can be said
+CALL_S = 30.0  # the longest wait for a call, where a system lets one set it
 
 
 class Failed(Exception):
-    """A call did not do what it was asked for, and said so."""
+    """A call did not do what it was asked to do, and said so."""
 
 
 class Settings(NamedTuple):
     """The settings of one system's servers and clients."""
 
     build: str  # kvd's build folder
-    folder: str  # of sockets and logs
-    pool_bytes: int  # for blocks, of all servers together
+    folder: str  # for sockets and logs
+    pool_bytes: int  # for blocks, all servers together
     chunk_tokens: int = 256  # LMCache: the tokens of a block
-    storer_owns: bool = False  # Mooncake: no owner beside the process that stores
+    storer_owns: bool = False  # Mooncake: no owner besides the process that stores
     held: bool = True  # kvd: under kvd-holder, which starts it again and keeps its memory
 
 
 class Request(Protocol):
-    """Blocks that follow each other, numbered. Only what a call itself does is within the call: their
-    keys are made before. A context manager; what follows a call is done when it is left."""
+    """Consecutive blocks, numbered. A call includes only its own work: the keys are made before.
+    This is a context manager; work that follows a call is done when it is left."""
 
     def store(self, slots: Sequence[int], kept: bool = False) -> None:
         """Stores the slots. Raises Failed. `kept`: they do not make way for others."""
 
     def found(self) -> int:
-        """How many are said to be there, from the first on."""
+        """How many leading blocks are said to be there."""
 
     def load(self, slots: Sequence[int]) -> None:
-        """Into the slots, after found(). Raises Failed."""
+        """Loads into the slots; call found() first. Raises Failed."""
 
     def __enter__(self) -> Request: ...
 
@@ -52,7 +53,7 @@ class Request(Protocol):
 
 
 class PlainRequest:
-    """One that nothing follows."""
+    """A request without work that follows a call."""
 
     def __enter__(self) -> Self:
         return self
@@ -68,14 +69,14 @@ class Store(Protocol):
     """A client with memory for `slots` blocks."""
 
     def fill(self, slot: int, number: int) -> None:
-        """Every eight bytes of it say the number."""
+        """Fills the slot so that every eight bytes of it are the number."""
 
     def holds(self, slot: int, number: int) -> bool: ...
 
     def request(self, numbers: Sequence[int]) -> Request: ...
 
     def forget(self) -> None:
-        """All that is stored."""
+        """Forgets everything that is stored."""
 
     def close(self) -> None: ...
 
@@ -86,7 +87,7 @@ class System(Protocol):
     def stop(self) -> None: ...
 
     def open(self, block_bytes: int, slots: int, owner: bool = False) -> Store:
-        """owner: this client stores, see Settings.storer_owns."""
+        """owner: this client stores; see Settings.storer_owns."""
 
     def server(self) -> int:
         """The process that clients ask."""
@@ -95,7 +96,7 @@ class System(Protocol):
         """The process that knows where blocks are."""
 
     def restart(self) -> None:
-        """The server, after it was killed."""
+        """Starts the server again after it was killed."""
 
     @property
     def has_keys(self) -> bool:
@@ -107,7 +108,7 @@ class System(Protocol):
 
 
 class Servers:
-    """Processes of this one, with their logs; ended by their pids."""
+    """Processes started by this one, with their logs; they are ended by their pids."""
 
     def __init__(self, folder: str) -> None:
         self._folder = Path(folder)
@@ -145,7 +146,7 @@ class Servers:
             process.wait(10)
 
     def reap(self, name: str) -> None:
-        """One that was killed by its pid."""
+        """Takes in a process that was killed by its pid."""
         process = self._running.pop(name, None)
         if process is not None:
             process.wait(10)
@@ -165,12 +166,12 @@ def poll_until(condition: Callable[[], bool], patience: float = PATIENCE_S) -> b
 
 
 def word(number: int) -> bytes:
-    """Never zeros, which memory holds that nobody wrote."""
+    """The word is never zero, because memory that was never written holds zeros."""
     return (number + (1 << 62)).to_bytes(8, "little")
 
 
 class PlainMemory:
-    """Slots one after the other, of bytes that somebody else owns."""
+    """Consecutive slots of bytes that belong to another object."""
 
     def __init__(self, view: memoryview, block_bytes: int) -> None:
         self._view, self._block_bytes = view, block_bytes

@@ -1,4 +1,4 @@
-"""What was measured as text for a terminal of a hundred and some columns."""
+"""The measurements as text, for a terminal of a hundred and some columns."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _line(work: str, system: str, mine: Sequence[Row], ratio: str) -> str:
 
 
 def _ratio(work: str, system: str, timed: Sequence[Row]) -> str:
-    """The ratio of the medians of each round."""
+    """The median over rounds of the ratio of each round's medians."""
     medians = {
         (row["system"], row["round"]): statistics.median(row["us"])
         for row in timed if _work(row) == work
