@@ -562,7 +562,7 @@ KVD_API kvd_status kvd_cache_lookup(kvd_handle* handle, uint64_t cache, const ui
 /* Asks ahead for a kvd_cache_lookup of these digests, or of the first of them, that follows within
  * a second. Returns at once. The question goes with the next call of this handle, say kvd_schedule,
  * and the lookup after that has its answer without a round trip of its own. Where this call fails,
- * or where more than 64 wait to be looked up, the lookup asks as ever. At most 4096 digests. Never
+ * or where more than 64 wait to be looked up, the lookup asks as usual. At most 4096 digests. Never
  * attaches; KVD_WOULD_BLOCK: the daemon has not answered what was sent before;
  * KVD_DEADLINE_EXCEEDED: another thread's call is under way. */
 KVD_API kvd_status kvd_cache_post_lookup(kvd_handle* handle, uint64_t cache, const uint8_t* digests,
@@ -595,21 +595,21 @@ KVD_API kvd_status kvd_cache_store(kvd_handle* handle, uint64_t cache, const uin
 KVD_API kvd_status kvd_cache_load(kvd_handle* handle, uint64_t cache, const uint8_t* digests,
                                   const uint32_t* block_ids, uint64_t count, uint64_t timeout_ns,
                                   uint64_t* ticket);
-/* Blocks under these digests are neither parked nor found any more, and a store of them that is
- * under way is not kept. A later daemon may find what a disk has of them. Digests that are not
- * there are passed over. */
+/* Ends the parking of the blocks under these digests, and they are no longer found. A store of them
+ * that is under way is not kept. A later daemon may still find those that a disk has. Digests that
+ * are not there are skipped. */
 KVD_API kvd_status kvd_cache_drop(kvd_handle* handle, uint64_t cache, const uint8_t* digests,
                                   uint64_t count, uint64_t timeout_ns);
 
-/* kvd_cache_drop that returns at once, for at most 4096 digests: it goes with the next call of this
- * handle. Other codes than KVD_OK as kvd_cache_post_lookup, and nothing is dropped. */
+/* As kvd_cache_drop, for at most 4096 digests, but returns at once: it goes with the next call of
+ * this handle. Other codes than KVD_OK as kvd_cache_post_lookup; then nothing is dropped. */
 KVD_API kvd_status kvd_cache_post_drop(kvd_handle* handle, uint64_t cache, const uint8_t* digests,
                                        uint64_t count);
 
 typedef enum kvd_ticket_state {
   KVD_TICKET_PENDING = 0,
   KVD_TICKET_DONE = 1,  /* every byte is in place, and what was stored can be found */
-  KVD_TICKET_FAILED = 2 /* or the daemon is gone, or the ticket is not known */
+  KVD_TICKET_FAILED = 2 /* also: the daemon is gone, or the ticket is unknown */
 } kvd_ticket_state;
 
 /* states[i], one byte, becomes the kvd_ticket_state of tickets[i]. Tickets end in any order. It

@@ -32,7 +32,7 @@ struct ClientPage {
   // Written by the client.
   alignas(kCacheLine) std::atomic<std::uint64_t> heartbeat;  ///< counts up while the keeper lives
   std::atomic<std::uint64_t> using_version;  ///< table version the running iteration reads; 0: none
-  std::atomic<std::uint64_t> iteration_finished;  ///< to be looked at; the daemon goes by the step
+  std::atomic<std::uint64_t> iteration_finished;  ///< for inspection; the daemon goes by the step
   std::atomic<std::uint64_t> progress;            ///< layer_mark of the layer groups done
 
   /// Non-zero once waiters were released without their bytes (safety rule 2).

@@ -534,7 +534,7 @@ static_assert(sizeof(StatsReplyBody) == 64);
 
 // ---- the engine places --------------------------------------------------------------------------
 
-/// As many as fit a command, and still a few beside them.
+/// The most requests of a schedule: they fit into a command frame with room to spare.
 constexpr std::uint32_t kMaxScheduleRequests = 2048;
 constexpr std::uint64_t kMaxScheduleBlocks = std::uint64_t{1} << 32;
 constexpr std::uint32_t kMaxScheduleBlockTokens = 1u << 20;
