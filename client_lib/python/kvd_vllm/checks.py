@@ -16,7 +16,7 @@ from kvd_vllm import TESTED_VLLM
 
 
 class Finding(NamedTuple):
-    """One look. `fault` is "" where all is well; otherwise it says what does not hold."""
+    """The result of one look. `fault` is "" where all is well; otherwise it names what is wrong."""
 
     what: str
     fault: str = ""

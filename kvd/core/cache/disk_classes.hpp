@@ -49,7 +49,7 @@ class DiskClasses {
     DiskShape shape;
     std::string model;  ///< model of its blocks; else what an engine of it is called
     DomainId domain;    ///< domain of that engine
-    ClassId met_in{};   ///< the class of blocks that it was told of last
+    ClassId met_in{};   ///< the class in which an engine last told of it
     State state = State::kNone;
     TimePoint since{0};                               ///< when its files were first asked for
     bool opening = true;                              ///< more of what it holds may still be told

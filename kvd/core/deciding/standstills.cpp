@@ -52,7 +52,7 @@ void Standstills::watch(Share share) {
   if (ends) give_up_latest(share);
 }
 
-// A request that gets on on one of them may let those of the share go on.
+// A request that makes progress on one of them may let those of the share go on.
 std::vector<DeviceId> Standstills::standing(Share share) {
   std::vector<DeviceId> devices{share.device};
   for (std::size_t i = 0; i < devices.size(); ++i) {
@@ -82,7 +82,7 @@ void Standstills::add_awaited(Share share, std::vector<DeviceId>& devices) {
   }
 }
 
-// The number changes when a request gets on there.
+// The number changes when a request makes progress there.
 std::uint64_t Standstills::progress_on(DomainId domain,
                                        const std::vector<DeviceId>& devices) const {
   std::uint64_t latest = 0;

@@ -41,7 +41,7 @@ struct Config {
   Nanoseconds step_timeout{5'000'000'000};
   /// A silent engine is to end after others have waited this long for what it holds; 0: never.
   Nanoseconds evict_after{0};
-  /// When no request of a domain has got on for so long, its latest one ends; zero: never.
+  /// When no request of a domain has made progress for this long, its latest one ends; zero: never.
   Nanoseconds standstill_after{60'000'000'000};
   /// The most domains with engines at a time: each has a part of what is shared out for certain.
   std::uint32_t max_domains = 64;

@@ -64,8 +64,8 @@ enum class Hold : std::uint8_t {  // the numbers of wire::HoldReason
   kForced = 6,
   kComplete = 7,
   kPaused = 8,
-  kOutOfMemory = 9,  ///< the request is no more
-  kDrained = 10,     ///< the request is no more
+  kOutOfMemory = 9,  ///< the request has ended
+  kDrained = 10,     ///< the request has ended
 };
 struct HoldEntry {
   RequestId request;

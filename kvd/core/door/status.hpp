@@ -205,7 +205,7 @@ struct Counters {
   /// Steps in which a claim awaited what was promised.
   std::uint64_t rotation_blocked_promise = 0;
   std::uint64_t promises = 0;
-  std::uint64_t standstills = 0;  ///< how often nobody of a domain got on
+  std::uint64_t standstills = 0;  ///< how often a domain stood still
   std::uint64_t promises_expired = 0;
   std::uint64_t requests_submitted = 0;
   std::uint64_t requests_finished = 0;

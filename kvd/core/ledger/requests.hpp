@@ -74,7 +74,7 @@ class Requests {
   /// is none. `looks` counts down the requests that were looked at, and the search ends when it
   /// reaches zero.
   [[nodiscard]] Request* next_late(TimePoint now, std::size_t& looks);
-  /// A request got on: of the engine, or, where the engine is gone, of the domain.
+  /// A request of the engine, or, where the engine is gone, of the domain made progress.
   void progressed(EngineId engine, DomainId domain);
 
   // ---- bytes that engines make kvd keep, summed by domain ----

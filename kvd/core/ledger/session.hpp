@@ -36,7 +36,7 @@ struct Domain {
   Line line;  ///< requests that wait, without memory and without a claim on any
   std::map<std::uint64_t, Request*> claims;  ///< in the order of service
   std::size_t requests = 0;
-  std::map<DeviceId, std::uint64_t> progress;  ///< changes when a request there got on
+  std::map<DeviceId, std::uint64_t> progress;  ///< changes when a request makes progress there
 };
 
 struct Region {

@@ -49,8 +49,8 @@ Nanoseconds goal_of(const Need& need, const Session& session, const Context& con
   return of_class == classes.end() ? Slo{}.ttft : of_class->second.ttft;
 }
 
-/// The time until the oldest of them is due. `late`: requests that cannot be in time any more wait
-/// for longer. No request counts as waiting for longer than its session exists.
+/// The time until the oldest of them is due. `late`: a request that cannot be in time any more
+/// counts as due later. No request counts as older than its session.
 Nanoseconds slack_of(const Need& need, const Session& session, const Context& context, bool late) {
   const Nanoseconds goal = goal_of(need, session, context);
   const Nanoseconds age = std::min(need.age, context.now - session.life.attached);
