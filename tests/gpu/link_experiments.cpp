@@ -1,5 +1,6 @@
 // X1, X3 to X8: what would keep the link busier, asked before it is built.
 #include <algorithm>
+#include <cstdio>
 #include <numeric>
 #include <random>
 
@@ -244,6 +245,8 @@ Status strided_blocks(const Lab& lab) {
 
 Status full_rate(const Lab& lab) {
   KVD_ASSIGN_OR_RETURN(const auto traffic, Traffic::make(lab.quick ? kMiB * 8 : kMiB * 256));
+  std::puts("X8 copies");  // whoever measures beside them begins now
+  std::fflush(stdout);
   KVD_ASSIGN_OR_RETURN(const auto rates,
                        traffic->run(true, true, kPiece, after(lab.quick ? 0.02 : 15)));
   lab.out.figure("kvd's copies both ways", (rates.h2d + rates.d2h) / 1e9, "GB/s");

@@ -261,14 +261,18 @@ class Bench:
 
     @contextlib.contextmanager
     def traffic(self, seconds: int) -> Iterator[None]:
-        """kvd's copies both ways at full rate, of a process of their own, meanwhile."""
+        """kvd's copies both ways at full rate, by a process of their own, from the first to the last moment.
+        Raises RuntimeError where they did not last: then nothing was measured beside them."""
         out = self.work / "traffic"
         command = [str(self.bin / "kvd-gpu-report"), "--out", str(out), "--only", "X8", "--seconds", str(seconds)]
-        with self.log("traffic").open("ab") as log:
-            child = Child("traffic", command, dict(os.environ), self.log("traffic"), log)
+        child = Child("traffic", command, dict(os.environ), self.log("traffic"))
+        assert child.process.stdout is not None
         try:
-            time.sleep(2)  # it pins its memory
+            if "X8 copies\n" not in child.process.stdout:  # until the item's deadline
+                raise RuntimeError("kvd's copies did not begin: see the log of traffic")
             yield
+            if child.process.poll() is not None:
+                raise RuntimeError("kvd's copies ended before what was measured beside them")
         finally:
             child.end()
 
