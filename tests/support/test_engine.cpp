@@ -139,13 +139,13 @@ Placed placed(const char* endpoint, std::uint64_t first, std::uint64_t count) {
   Placed p{opened(endpoint, "placed"), {}, 0, {}, {}};
   p.region = must(p.client.allocate_region(count * kBlockBytes, kPatience));
   constexpr std::uint64_t kHalf = kBlockBytes / 2;
-  p.cache = must(p.client.open_cache({"test",
-                                      16,
-                                      kBlockBytes,
-                                      p.region.id,
-                                      count,
-                                      {{0, kHalf, kHalf}, {count * kHalf, kHalf, kHalf}}},
-                                     kPatience));
+  p.cache = must(p.client.caches().open({"test",
+                                         16,
+                                         kBlockBytes,
+                                         p.region.id,
+                                         count,
+                                         {{0, kHalf, kHalf}, {count * kHalf, kHalf, kHalf}}},
+                                        kPatience));
   for (std::uint64_t i = 0; i < count; ++i) {
     kvd_client::Digest digest{};
     const std::uint64_t block = first + i;
@@ -157,8 +157,8 @@ Placed placed(const char* endpoint, std::uint64_t first, std::uint64_t count) {
 }
 
 bool copied(Placed& p, std::uint64_t ticket) {
-  must(p.client.wait_for_copies({&ticket, 1}, kPatience));
-  return p.client.poll({&ticket, 1})[0] == kvd_client::TicketState::kDone;
+  must(p.client.caches().wait({&ticket, 1}, kPatience));
+  return p.client.caches().poll({&ticket, 1})[0] == kvd_client::TicketState::kDone;
 }
 
 int store_blocks(const char* endpoint, char** arguments) {
@@ -170,14 +170,14 @@ int store_blocks(const char* endpoint, char** arguments) {
   }
   if (how == "corrupt") p.at(0, kBlockBytes - 1) ^= std::byte{1};
   std::uint64_t ticket = 0;
-  must(p.client.store(p.cache, p.digests, p.blocks, false, kPatience, ticket));
+  must(p.client.caches().store(p.cache, p.digests, p.blocks, false, kPatience, ticket));
   if (!copied(p, ticket)) give_up("the copy failed");
   tell("stored");
   while (how == "hold") {
-    must(p.client.load(p.cache, p.digests, p.blocks, kPatience, ticket));
+    must(p.client.caches().load(p.cache, p.digests, p.blocks, kPatience, ticket));
     if (!copied(p, ticket)) give_up("the copy failed");
-    (void)p.client.drop(p.cache, p.digests, kPatience);
-    must(p.client.store(p.cache, p.digests, p.blocks, true, kPatience, ticket));
+    (void)p.client.caches().drop(p.cache, p.digests, kPatience);
+    must(p.client.caches().store(p.cache, p.digests, p.blocks, true, kPatience, ticket));
     if (!copied(p, ticket)) give_up("the copy failed");
   }
   return 0;
@@ -188,7 +188,7 @@ int load_blocks(const char* endpoint, char** arguments) {
   Placed p = placed(endpoint, first, std::strtoull(arguments[1], nullptr, 10));
   std::reverse(p.blocks.begin(), p.blocks.end());
   std::uint64_t ticket = 0;
-  const auto status = p.client.load(p.cache, p.digests, p.blocks, kPatience, ticket);
+  const auto status = p.client.caches().load(p.cache, p.digests, p.blocks, kPatience, ticket);
   if (status.code() == kvd_client::ErrorCode::kNotFound) {
     tell("missing");
     return 0;

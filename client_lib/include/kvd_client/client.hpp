@@ -11,6 +11,8 @@
 
 namespace kvd_client {
 
+class Caches;
+
 /// A process's session with kvd: rents memory (regions) or lets kvd schedule its requests (submit
 /// and step). Every call ends by its timeout.
 ///
@@ -150,11 +152,25 @@ class KVD_CLIENT_API Client {
   /// The number of an SLO class by its name, for ScheduleRequest::slo_class. A class that the
   /// daemon does not know counts as the domain's.
   static std::uint32_t slo_class_number(std::string_view name);
-  // Level 2: an engine that places its blocks itself, in a region of level 1, stores them in kvd's
-  // DRAM under digests, and loads them into other blocks. kvd.h says more about each.
-  /// Ends with close_cache(), the client, or the daemon: then its calls fail with Unavailable.
-  Result<std::uint64_t> open_cache(const CacheOptions& options, Duration timeout);
-  Status close_cache(std::uint64_t cache, Duration timeout);
+
+  /// The calls of level 2.
+  [[nodiscard]] Caches caches();
+
+ private:
+  class Impl;
+  friend class Caches;
+  explicit Client(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+/// Level 2: an engine that places its blocks itself, in a region of level 1, stores them in kvd's
+/// DRAM under digests, and loads them into other blocks. kvd.h says more about each call.
+/// Owner: thread-safe; part of a Client, and to be used no longer than that
+class KVD_CLIENT_API Caches {
+ public:
+  /// A cache ends with close(), the client, or the daemon: then its calls fail with Unavailable.
+  Result<std::uint64_t> open(const CacheOptions& options, Duration timeout);
+  Status close(std::uint64_t cache, Duration timeout);
   /// How many leading digests can be loaded.
   Result<std::uint64_t> lookup(std::uint64_t cache, std::span<const Digest> digests,
                                Duration timeout);
@@ -182,12 +198,12 @@ class KVD_CLIENT_API Client {
   /// as over 256 copies ago.
   std::vector<TicketState> poll(std::span<const std::uint64_t> tickets);
   /// Returns once all of them are over.
-  Status wait_for_copies(std::span<const std::uint64_t> tickets, Duration timeout);
+  Status wait(std::span<const std::uint64_t> tickets, Duration timeout);
 
  private:
-  class Impl;
-  explicit Client(std::unique_ptr<Impl> impl);
-  std::unique_ptr<Impl> impl_;
+  friend class Client;
+  explicit Caches(Client::Impl& impl) : impl_(&impl) {}
+  Client::Impl* impl_;
 };
 
 }  // namespace kvd_client

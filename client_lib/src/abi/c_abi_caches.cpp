@@ -56,7 +56,7 @@ kvd_status kvd_cache_open(kvd_handle* handle, const kvd_cache_options* options, 
   for (const kvd_block_piece& piece : std::span(in.pieces, in.piece_count)) {
     wanted.pieces.push_back({piece.offset, piece.stride, piece.bytes});
   }
-  const auto opened = handle->client.open_cache(wanted, duration(timeout_ns));
+  const auto opened = handle->client.caches().open(wanted, duration(timeout_ns));
   if (!opened.ok()) return fail(opened.error());
   *cache = *opened;
   return KVD_OK;
@@ -64,14 +64,15 @@ kvd_status kvd_cache_open(kvd_handle* handle, const kvd_cache_options* options, 
 
 kvd_status kvd_cache_close(kvd_handle* handle, uint64_t cache, uint64_t timeout_ns) {
   if (handle == nullptr) return invalid(kNoHandle);
-  return done(handle->client.close_cache(cache, duration(timeout_ns)));
+  return done(handle->client.caches().close(cache, duration(timeout_ns)));
 }
 
 kvd_status kvd_cache_lookup(kvd_handle* handle, uint64_t cache, const uint8_t* digests,
                             uint64_t count, uint64_t timeout_ns, uint64_t* leading) {
   if (const char* fault = fault_of(handle, digests, count, kMostDigests)) return invalid(fault);
   if (leading == nullptr) return invalid("leading is NULL");
-  const auto found = handle->client.lookup(cache, copies_of(digests, count), duration(timeout_ns));
+  const auto found =
+      handle->client.caches().lookup(cache, copies_of(digests, count), duration(timeout_ns));
   if (!found.ok()) return fail(found.error());
   *leading = *found;
   return KVD_OK;
@@ -80,13 +81,13 @@ kvd_status kvd_cache_lookup(kvd_handle* handle, uint64_t cache, const uint8_t* d
 kvd_status kvd_cache_post_lookup(kvd_handle* handle, uint64_t cache, const uint8_t* digests,
                                  uint64_t count) {
   if (const char* fault = fault_of(handle, digests, count, kMostCopied)) return invalid(fault);
-  return done(handle->client.post_lookup(cache, copies_of(digests, count)));
+  return done(handle->client.caches().post_lookup(cache, copies_of(digests, count)));
 }
 
 kvd_status kvd_cache_post_drop(kvd_handle* handle, uint64_t cache, const uint8_t* digests,
                                uint64_t count) {
   if (const char* fault = fault_of(handle, digests, count, kMostCopied)) return invalid(fault);
-  return done(handle->client.post_drop(cache, copies_of(digests, count)));
+  return done(handle->client.caches().post_drop(cache, copies_of(digests, count)));
 }
 
 // NOLINTNEXTLINE(readability-function-size): C has no spans
@@ -100,8 +101,8 @@ kvd_status kvd_cache_store(kvd_handle* handle, uint64_t cache, const uint8_t* di
   if ((flags & ~KVD_CACHE_PARK) != 0) return invalid("unknown flags");
   std::uint64_t number = 0;
   const auto status =
-      handle->client.store(cache, copies_of(digests, count), std::span(block_ids, count),
-                           (flags & KVD_CACHE_PARK) != 0, duration(timeout_ns), number);
+      handle->client.caches().store(cache, copies_of(digests, count), std::span(block_ids, count),
+                                    (flags & KVD_CACHE_PARK) != 0, duration(timeout_ns), number);
   return copied(status, number, ticket);
 }
 
@@ -114,7 +115,7 @@ kvd_status kvd_cache_load(kvd_handle* handle, uint64_t cache, const uint8_t* dig
   if (const char* fault = fault_of(handle, digests, count, kMostCopied)) return invalid(fault);
   if (block_ids == nullptr && count != 0) return invalid("block_ids is NULL");
   std::uint64_t number = 0;
-  const auto status = handle->client.load(
+  const auto status = handle->client.caches().load(
       cache, copies_of(digests, count), std::span(block_ids, count), duration(timeout_ns), number);
   return copied(status, number, ticket);
 }
@@ -122,7 +123,8 @@ kvd_status kvd_cache_load(kvd_handle* handle, uint64_t cache, const uint8_t* dig
 kvd_status kvd_cache_drop(kvd_handle* handle, uint64_t cache, const uint8_t* digests,
                           uint64_t count, uint64_t timeout_ns) {
   if (const char* fault = fault_of(handle, digests, count, kMostDigests)) return invalid(fault);
-  const auto dropped = handle->client.drop(cache, copies_of(digests, count), duration(timeout_ns));
+  const auto dropped =
+      handle->client.caches().drop(cache, copies_of(digests, count), duration(timeout_ns));
   return dropped.ok() ? KVD_OK : fail(dropped.error());
 }
 
@@ -133,7 +135,7 @@ kvd_status kvd_cache_poll(kvd_handle* handle, const uint64_t* tickets, uint8_t* 
     return invalid("tickets or states is NULL");
   }
   if (count > kMostDigests) return invalid("more than 2^20 tickets");
-  const auto found = handle->client.poll(std::span(tickets, count));
+  const auto found = handle->client.caches().poll(std::span(tickets, count));
   for (std::size_t i = 0; i < found.size(); ++i) states[i] = static_cast<uint8_t>(found[i]);
   return KVD_OK;
 }
@@ -143,5 +145,5 @@ kvd_status kvd_cache_wait(kvd_handle* handle, const uint64_t* tickets, uint64_t 
   if (handle == nullptr) return invalid(kNoHandle);
   if (tickets == nullptr && count != 0) return invalid("tickets is NULL");
   if (count > kMostDigests) return invalid("more than 2^20 tickets");
-  return done(handle->client.wait_for_copies(std::span(tickets, count), duration(timeout_ns)));
+  return done(handle->client.caches().wait(std::span(tickets, count), duration(timeout_ns)));
 }

@@ -62,7 +62,7 @@ Client& Client::operator=(Client&& other) noexcept {
 
 Client::~Client() {
   if (impl_ == nullptr) return;
-  if (impl_->forked()) {
+  if (impl_->link.forked()) {
     // In a forked child neither the thread nor the mappings exist, and the sockets are the
     // parent's: touch nothing.
     (void)impl_.release();
@@ -80,7 +80,7 @@ Result<Client> Client::open(const Options& options) {
   }
   auto impl =
       std::make_unique<Impl>(introduction_of(options), options.attach_timeout, options.model);
-  const auto status = impl->connect();
+  const auto status = impl->link.connect();
   if (!status.ok()) return public_error(status.error());
   return Client(std::move(impl));
 }
@@ -104,48 +104,49 @@ void Client::release_mappings() { kvd::client::MappingHold::of_process().release
 Status Client::ping(Duration timeout) { return public_result(impl_->ping(timeout)); }
 
 Result<Region> Client::allocate_region(std::uint64_t bytes, Duration timeout) {
-  return public_result(impl_->allocate_region(bytes, timeout));
+  return public_result(impl_->regions.allocate(bytes, timeout));
 }
 
 Status Client::free_region(std::uint64_t id, Duration timeout) {
-  return public_result(impl_->free_region(id, timeout));
+  return public_result(impl_->regions.free(id, timeout));
 }
 
 Result<Region> Client::reserve_region(std::uint64_t bytes, Duration timeout) {
-  return public_result(impl_->reserve_region(bytes, timeout));
+  return public_result(impl_->regions.reserve(bytes, timeout));
 }
 
 Result<std::uint64_t> Client::grow_region(std::uint64_t id,
                                           std::span<const std::uint32_t> positions,
                                           Duration timeout) {
-  return public_result(impl_->grow_region(id, positions, timeout));
+  return public_result(impl_->regions.grow(id, positions, timeout));
 }
 
 Status Client::shrink_region(std::uint64_t id, std::uint64_t part, Duration timeout, bool idle) {
-  return public_result(impl_->shrink_region(id, part, timeout, idle));
+  return public_result(impl_->regions.shrink(id, part, timeout, idle));
 }
 
 Result<std::uint64_t> Client::share_region(std::uint64_t id, const Demand& demand,
                                            Duration timeout) {
-  return public_result(impl_->share_region(id, demand, timeout));
+  return public_result(impl_->regions.share(id, demand, timeout));
 }
 
 Result<RegionView> Client::view_region(std::uint64_t id, Duration timeout) {
-  return public_result(impl_->view_region(id, timeout));
+  return public_result(impl_->regions.view(id, timeout));
 }
 
 Status Client::submit(const Request& request, Duration timeout) {
-  return public_result(impl_->submit(request, timeout));
+  return public_result(impl_->requests.submit(request, timeout));
 }
 
 Status Client::append_tokens(std::uint64_t request, std::span<const std::uint32_t> tokens,
                              Duration timeout) {
-  return public_result(impl_->append_tokens(kvd::RequestId(request), tokens, timeout));
+  return public_result(impl_->requests.append_tokens(kvd::RequestId(request), tokens, timeout));
 }
 
 Status Client::name_blocks(std::uint64_t request, std::uint32_t first,
                            std::span<const Digest> digests, Duration timeout) {
-  return public_result(impl_->name_blocks(kvd::RequestId(request), first, digests, timeout));
+  return public_result(
+      impl_->requests.name_blocks(kvd::RequestId(request), first, digests, timeout));
 }
 
 Result<StepResult> Client::step(std::span<const StepReport> reports,
@@ -156,142 +157,144 @@ Result<StepResult> Client::step(std::span<const StepReport> reports,
   command.body.iteration_finished = iteration_finished;
   command.body.iteration_running = iteration_running;
   command.reports = entries;
-  return public_result(impl_->step(command, timeout));
+  return public_result(impl_->requests.step(command, timeout));
 }
 
 Status Client::wait(std::uint64_t ticket, Duration timeout) {
-  return public_result(impl_->wait_for_ticket(kvd::Ticket(ticket), timeout));
+  return public_result(impl_->requests.wait_for_ticket(kvd::Ticket(ticket), timeout));
 }
 
 Status Client::wait_on_stream(std::uint64_t ticket, void* stream) {
-  return public_result(impl_->wait_on_stream(kvd::Ticket(ticket), stream));
+  return public_result(impl_->requests.wait_on_stream(kvd::Ticket(ticket), stream));
 }
 
 Status Client::wait_layer_on_stream(std::uint64_t iteration, std::uint32_t group, void* stream) {
-  return public_result(impl_->wait_layer_on_stream(iteration, group, stream));
+  return public_result(impl_->requests.wait_layer_on_stream(iteration, group, stream));
 }
 
 Status Client::layer_done_on_stream(std::uint64_t iteration, std::uint32_t group, void* stream) {
-  return public_result(impl_->layer_done_on_stream(iteration, group, stream));
+  return public_result(impl_->requests.layer_done_on_stream(iteration, group, stream));
 }
 
-Status Client::confirm() { return public_result(impl_->confirm()); }
+Status Client::confirm() { return public_result(impl_->requests.confirm()); }
 
 Status Client::wait_layer(std::uint64_t iteration, std::uint32_t group, Duration timeout) {
-  return public_result(impl_->wait_for_layer(iteration, group, timeout));
+  return public_result(impl_->requests.wait_for_layer(iteration, group, timeout));
 }
 
 Status Client::layer_done(std::uint64_t iteration, std::uint32_t group) {
-  return public_result(impl_->layer_done(iteration, group));
+  return public_result(impl_->requests.layer_done(iteration, group));
 }
 
 Status Client::wait_for_room(Duration timeout) {
-  return public_result(impl_->wait_for_room(timeout));
+  return public_result(impl_->requests.wait_for_room(timeout));
 }
 
 Result<std::byte*> Client::block_address(std::uint32_t row, std::uint32_t group,
                                          std::uint32_t block) {
-  return public_result(impl_->block_address(row, group, block));
+  return public_result(impl_->requests.block_address(row, group, block));
 }
 
 Status Client::block_addresses(std::uint32_t row, std::uint32_t group,
                                std::span<std::byte*> addresses) {
-  return public_result(impl_->block_addresses(row, group, addresses));
+  return public_result(impl_->requests.block_addresses(row, group, addresses));
 }
 
 Status Client::finish(std::uint64_t request, Duration timeout) {
   const kvd::RequestId id(request);
   return public_result(
-      impl_->end_request(kvd::wire::FinishCommand{kvd::client::target_of(id)}, id, timeout));
+      impl_->requests.end(kvd::wire::FinishCommand{kvd::client::target_of(id)}, id, timeout));
 }
 
 Status Client::abort(std::uint64_t request, Duration timeout) {
   const kvd::RequestId id(request);
   return public_result(
-      impl_->end_request(kvd::wire::AbortCommand{kvd::client::target_of(id)}, id, timeout));
+      impl_->requests.end(kvd::wire::AbortCommand{kvd::client::target_of(id)}, id, timeout));
 }
 
 Status Client::rotate(std::uint64_t request, RotateDirection direction, Duration timeout) {
   const kvd::wire::RotateBody body{request, static_cast<std::uint32_t>(direction), 0};
-  return public_result(impl_->rotate(body, timeout));
+  return public_result(impl_->requests.rotate(body, timeout));
 }
 
 Result<std::uint32_t> Client::allocate_blocks(std::uint64_t request, std::uint64_t tokens,
                                               Duration timeout) {
-  return public_result(impl_->allocate_blocks(
+  return public_result(impl_->requests.allocate_blocks(
       kvd::RequestId(request), kvd::Tokens(static_cast<std::int64_t>(tokens)), timeout));
 }
 
 Result<Placement> Client::place(std::span<const std::uint64_t> requests, Duration timeout) {
-  return public_result(impl_->place(requests, timeout));
+  return public_result(impl_->requests.place(requests, timeout));
 }
 
 Result<Stats> Client::stats(Duration timeout) { return public_result(impl_->stats(timeout)); }
 
 Result<ScheduleResult> Client::schedule(const ScheduleInput& input, Duration timeout) {
   const auto requests = kvd::client::to_wire(input.requests);
-  return public_result(impl_->schedule({kvd::client::to_wire(input), requests}, timeout));
+  return public_result(impl_->requests.schedule({kvd::client::to_wire(input), requests}, timeout));
 }
 
 Status Client::set_gaps(std::span<const RequestGap> gaps, Duration timeout) {
-  return public_result(impl_->set_gaps(kvd::client::to_wire(gaps), timeout));
+  return public_result(impl_->requests.set_gaps(kvd::client::to_wire(gaps), timeout));
 }
 
 std::uint32_t Client::slo_class_number(std::string_view name) {
   return kvd::slo_class_number(name);
 }
 
-Result<std::uint64_t> Client::open_cache(const CacheOptions& options, Duration timeout) {
-  return public_result(impl_->open_cache(options, timeout));
+Caches Client::caches() { return Caches(*impl_); }
+
+Result<std::uint64_t> Caches::open(const CacheOptions& options, Duration timeout) {
+  return public_result(impl_->caches.open(options, timeout));
 }
 
-Status Client::close_cache(std::uint64_t cache, Duration timeout) {
-  return public_result(impl_->close_cache(cache, timeout));
+Status Caches::close(std::uint64_t cache, Duration timeout) {
+  return public_result(impl_->caches.close(cache, timeout));
 }
 
-Result<std::uint64_t> Client::lookup(std::uint64_t cache, std::span<const Digest> digests,
+Result<std::uint64_t> Caches::lookup(std::uint64_t cache, std::span<const Digest> digests,
                                      Duration timeout) {
-  return public_result(impl_->lookup(cache, digests, timeout));
+  return public_result(impl_->caches.lookup(cache, digests, timeout));
 }
 
-Status Client::post_lookup(std::uint64_t cache, std::span<const Digest> digests) {
-  return public_result(impl_->post_lookup(cache, digests));
+Status Caches::post_lookup(std::uint64_t cache, std::span<const Digest> digests) {
+  return public_result(impl_->caches.post_lookup(cache, digests));
 }
 
-Status Client::post_drop(std::uint64_t cache, std::span<const Digest> digests) {
-  return public_result(impl_->post_drop(cache, digests));
+Status Caches::post_drop(std::uint64_t cache, std::span<const Digest> digests) {
+  return public_result(impl_->caches.post_drop(cache, digests));
 }
 
-Status Client::store(std::uint64_t cache, std::span<const Digest> digests,
+Status Caches::store(std::uint64_t cache, std::span<const Digest> digests,
                      std::span<const std::uint32_t> blocks, bool park, Duration timeout,
                      std::uint64_t& ticket) {
-  return public_result(impl_->copy_blocks(
+  return public_result(impl_->caches.copy(
       {cache, kvd::wire::CacheOp::kStore, digests, blocks, park}, timeout, ticket));
 }
 
-Status Client::load(std::uint64_t cache, std::span<const Digest> digests,
+Status Caches::load(std::uint64_t cache, std::span<const Digest> digests,
                     std::span<const std::uint32_t> blocks, Duration timeout,
                     std::uint64_t& ticket) {
-  return public_result(impl_->copy_blocks(
+  return public_result(impl_->caches.copy(
       {cache, kvd::wire::CacheOp::kLoad, digests, blocks, false}, timeout, ticket));
 }
 
-Result<std::uint64_t> Client::drop(std::uint64_t cache, std::span<const Digest> digests,
+Result<std::uint64_t> Caches::drop(std::uint64_t cache, std::span<const Digest> digests,
                                    Duration timeout) {
-  return public_result(impl_->drop(cache, digests, timeout));
+  return public_result(impl_->caches.drop(cache, digests, timeout));
 }
 
-std::vector<TicketState> Client::poll(std::span<const std::uint64_t> tickets) {
+std::vector<TicketState> Caches::poll(std::span<const std::uint64_t> tickets) {
   std::vector<TicketState> states;
   states.reserve(tickets.size());
   for (const std::uint64_t ticket : tickets) {
-    states.push_back(impl_->forked() ? TicketState::kFailed : impl_->poll(ticket));
+    states.push_back(impl_->caches.poll(ticket));
   }
   return states;
 }
 
-Status Client::wait_for_copies(std::span<const std::uint64_t> tickets, Duration timeout) {
-  return public_result(impl_->wait_for_copies(tickets, timeout));
+Status Caches::wait(std::span<const std::uint64_t> tickets, Duration timeout) {
+  return public_result(impl_->caches.wait(tickets, timeout));
 }
 
 }  // namespace kvd_client

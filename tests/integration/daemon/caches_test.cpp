@@ -90,7 +90,7 @@ struct Placing {
     auto leased = client.allocate_region(4 << 20, kPatience);
     EXPECT_TRUE(leased.ok()) << (leased.ok() ? "" : leased.error().message);
     region = *leased;
-    auto opened = client.open_cache(
+    auto opened = client.caches().open(
         {"test", 16, kBlock, region.id, region.bytes / kBlock, {{0, kBlock, kBlock}}}, kPatience);
     EXPECT_TRUE(opened.ok()) << (opened.ok() ? "" : opened.error().message);
     cache = *opened;
@@ -112,9 +112,9 @@ struct Placing {
   }
   ErrorCode store(std::uint32_t first, std::uint32_t count, bool park = false) {
     const auto status =
-        client.store(cache, digests(first, count), blocks(count), park, kPatience, ticket);
+        client.caches().store(cache, digests(first, count), blocks(count), park, kPatience, ticket);
     if (!status.ok()) return status.code();
-    EXPECT_TRUE(client.wait_for_copies({&ticket, 1}, kPatience).ok());
+    EXPECT_TRUE(client.caches().wait({&ticket, 1}, kPatience).ok());
     return status.code();
   }
   static std::vector<std::uint32_t> blocks(std::uint32_t count) {
@@ -123,12 +123,13 @@ struct Placing {
     return made;
   }
   std::uint64_t leading(std::uint32_t first, std::uint32_t count) {
-    return client.lookup(cache, digests(first, count), kPatience).value();
+    return client.caches().lookup(cache, digests(first, count), kPatience).value();
   }
   TicketState load(std::uint32_t first, std::uint32_t count) {
-    EXPECT_TRUE(client.load(cache, digests(first, count), blocks(count), kPatience, ticket).ok());
-    EXPECT_TRUE(client.wait_for_copies({&ticket, 1}, kPatience).ok());
-    return client.poll({&ticket, 1})[0];
+    EXPECT_TRUE(
+        client.caches().load(cache, digests(first, count), blocks(count), kPatience, ticket).ok());
+    EXPECT_TRUE(client.caches().wait({&ticket, 1}, kPatience).ok());
+    return client.caches().poll({&ticket, 1})[0];
   }
   [[nodiscard]] std::span<std::byte> block(std::uint32_t number) const {
     return {static_cast<std::byte*>(region.address) + number * kBlock, kBlock};
@@ -272,10 +273,10 @@ TEST(DaemonCaches, WhatIsParkedOutlivesPressureAndADropFreesIt) {
   EXPECT_EQ(engine.store(400, 1), ErrorCode::kOutOfMemory);
   EXPECT_EQ(engine.ticket, 0u);
   kvd_client::Client scheduler = Placing::attached(kvd);
-  const auto looks = scheduler.open_cache({"test", 16, Placing::kBlock, 0, 0, {}}, kPatience);
+  const auto looks = scheduler.caches().open({"test", 16, Placing::kBlock, 0, 0, {}}, kPatience);
   ASSERT_TRUE(looks.ok()) << looks.error().message;
-  EXPECT_EQ(scheduler.lookup(*looks, Placing::digests(0, 20), kPatience).value(), 16u);
-  EXPECT_EQ(scheduler.drop(*looks, Placing::digests(0, 16), kPatience).value(), 16u);
+  EXPECT_EQ(scheduler.caches().lookup(*looks, Placing::digests(0, 20), kPatience).value(), 16u);
+  EXPECT_EQ(scheduler.caches().drop(*looks, Placing::digests(0, 16), kPatience).value(), 16u);
   EXPECT_EQ(engine.store(400, 1), ErrorCode::kOk);
 }
 
@@ -283,7 +284,7 @@ TEST(DaemonCaches, WhatIsParkedOutlivesPressureAndADropFreesIt) {
 struct Looking {
   explicit Looking(const KvdProcess& kvd, kvd_client::Transport transport)
       : client(Placing::attached(kvd, transport)),
-        cache(client.open_cache({"test", 16, Placing::kBlock, 0, 0, {}}, kPatience).value()) {}
+        cache(client.caches().open({"test", 16, Placing::kBlock, 0, 0, {}}, kPatience).value()) {}
   kvd_client::Client client;
   std::uint64_t cache = 0;
 };
@@ -310,24 +311,24 @@ TEST_P(PostedCommands, ALookupThatWasPostedFindsItsAnswerThere) {
   const std::span<const kvd_client::Digest> first(asked.data(), 8);
   // An answer is good for a second, which this process may spend waiting for a core.
   EXPECT_TRUE(poll_until([&] {
-    EXPECT_TRUE(scheduler->client.post_lookup(scheduler->cache, asked).ok());
-    EXPECT_TRUE(scheduler->client.post_lookup(scheduler->cache, first).ok());
+    EXPECT_TRUE(scheduler->client.caches().post_lookup(scheduler->cache, asked).ok());
+    EXPECT_TRUE(scheduler->client.caches().post_lookup(scheduler->cache, first).ok());
     EXPECT_TRUE(scheduler->client.ping(kPatience).ok());
     kvd->signal(SIGSTOP);
     const auto brief = std::chrono::milliseconds(50);
-    const auto all = scheduler->client.lookup(scheduler->cache, asked, brief);
-    const auto some = scheduler->client.lookup(scheduler->cache, first, brief);
-    const auto not_posted = scheduler->client.lookup(scheduler->cache, asked, brief);
+    const auto all = scheduler->client.caches().lookup(scheduler->cache, asked, brief);
+    const auto some = scheduler->client.caches().lookup(scheduler->cache, first, brief);
+    const auto not_posted = scheduler->client.caches().lookup(scheduler->cache, asked, brief);
     kvd->signal(SIGCONT);
     EXPECT_EQ(not_posted.code(), ErrorCode::kDeadlineExceeded) << "each answer is told once";
     return all.ok() && *all == 16 && some.ok() && *some == 8;
   }));
-  EXPECT_EQ(scheduler->client.lookup(scheduler->cache, asked, kPatience).value(), 16u);
+  EXPECT_EQ(scheduler->client.caches().lookup(scheduler->cache, asked, kPatience).value(), 16u);
 }
 
 TEST_P(PostedCommands, ADropThatWasPostedComesBeforeWhatIsAskedNext) {
-  ASSERT_TRUE(scheduler->client.post_drop(scheduler->cache, {stored.data() + 10, 6}).ok());
-  EXPECT_EQ(scheduler->client.lookup(scheduler->cache, stored, kPatience).value(), 10u);
+  ASSERT_TRUE(scheduler->client.caches().post_drop(scheduler->cache, {stored.data() + 10, 6}).ok());
+  EXPECT_EQ(scheduler->client.caches().lookup(scheduler->cache, stored, kPatience).value(), 10u);
 }
 
 TEST_P(PostedCommands, AreRefusedWhereKvdAnswersNoneAndGoOnAfterThat) {
@@ -336,15 +337,15 @@ TEST_P(PostedCommands, AreRefusedWhereKvdAnswersNoneAndGoOnAfterThat) {
   ErrorCode code = ErrorCode::kOk;
   int posted = 0;
   for (; code == ErrorCode::kOk && posted < 1000; ++posted) {
-    code = scheduler->client.post_drop(scheduler->cache, stored).code();
+    code = scheduler->client.caches().post_drop(scheduler->cache, stored).code();
   }
   kvd->signal(SIGCONT);
   EXPECT_EQ(code, ErrorCode::kWouldBlock);
   EXPECT_GT(posted, 1);
-  const auto left = scheduler->client.lookup(scheduler->cache, stored, kPatience);
+  const auto left = scheduler->client.caches().lookup(scheduler->cache, stored, kPatience);
   ASSERT_TRUE(left.ok()) << left.error().message << '\n' << kvd->log();
   EXPECT_EQ(*left, 0u) << "what was posted was done";
-  EXPECT_TRUE(scheduler->client.post_lookup(scheduler->cache, stored).ok());
+  EXPECT_TRUE(scheduler->client.caches().post_lookup(scheduler->cache, stored).ok());
 }
 
 TEST_P(PostedCommands, AndCallsThatWereGivenUpDoNotCostTheSession) {
@@ -352,32 +353,32 @@ TEST_P(PostedCommands, AndCallsThatWereGivenUpDoNotCostTheSession) {
   kvd->signal(SIGSTOP);
   for (int i = 0; i < 100; ++i) {
     const auto brief = std::chrono::milliseconds(1);
-    EXPECT_EQ(scheduler->client.lookup(scheduler->cache, stored, brief).code(),
+    EXPECT_EQ(scheduler->client.caches().lookup(scheduler->cache, stored, brief).code(),
               ErrorCode::kDeadlineExceeded);
-    (void)scheduler->client.post_drop(scheduler->cache, {stored.data() + 8, 8});
+    (void)scheduler->client.caches().post_drop(scheduler->cache, {stored.data() + 8, 8});
   }
   kvd->signal(SIGCONT);
-  const auto left = scheduler->client.lookup(scheduler->cache, stored, kPatience);
+  const auto left = scheduler->client.caches().lookup(scheduler->cache, stored, kPatience);
   ASSERT_TRUE(left.ok()) << left.error().message << '\n' << kvd->log();
   EXPECT_EQ(*left, 8u);
 }
 
 TEST_P(PostedCommands, FailWhereKvdIsGoneAndAreForgottenWithIt) {
-  ASSERT_TRUE(scheduler->client.post_lookup(scheduler->cache, stored).ok());
+  ASSERT_TRUE(scheduler->client.caches().post_lookup(scheduler->cache, stored).ok());
   kvd->signal(SIGKILL);
   (void)kvd->wait();
   kvd.reset();
   EXPECT_TRUE(poll_until([&] {
-    return scheduler->client.post_lookup(scheduler->cache, stored).code() ==
+    return scheduler->client.caches().post_lookup(scheduler->cache, stored).code() ==
            ErrorCode::kUnavailable;
   }));
   const KvdProcess again(folder);
   ASSERT_TRUE(again.wait_ready()) << again.log();
   ASSERT_TRUE(poll_until([&] { return scheduler->client.ping(kPatience).ok(); }));
   const auto cache =
-      scheduler->client.open_cache({"test", 16, Placing::kBlock, 0, 0, {}}, kPatience);
+      scheduler->client.caches().open({"test", 16, Placing::kBlock, 0, 0, {}}, kPatience);
   ASSERT_TRUE(cache.ok()) << cache.error().message;
-  EXPECT_EQ(scheduler->client.lookup(*cache, stored, kPatience).value(), 0u);
+  EXPECT_EQ(scheduler->client.caches().lookup(*cache, stored, kPatience).value(), 0u);
 }
 
 INSTANTIATE_TEST_SUITE_P(OverBothTransports, PostedCommands,
@@ -393,21 +394,21 @@ TEST(DaemonCaches, ALoadEndsAsFailedWhenKvdIsKilledAndTheNextOneIsToldSo) {
   ASSERT_TRUE(kvd->wait_ready()) << kvd->log();
   Placing engine(*kvd);
   ASSERT_EQ(engine.store(0, 4), ErrorCode::kOk);
-  EXPECT_EQ(engine.client.poll({&engine.ticket, 1})[0], TicketState::kDone);
+  EXPECT_EQ(engine.client.caches().poll({&engine.ticket, 1})[0], TicketState::kDone);
   ASSERT_TRUE(
-      engine.client
+      engine.client.caches()
           .load(engine.cache, Placing::digests(0, 4), Placing::blocks(4), kPatience, engine.ticket)
           .ok());
-  EXPECT_EQ(engine.client.poll({&engine.ticket, 1})[0], TicketState::kPending);
+  EXPECT_EQ(engine.client.caches().poll({&engine.ticket, 1})[0], TicketState::kPending);
   kvd->signal(SIGKILL);
-  EXPECT_TRUE(engine.client.wait_for_copies({&engine.ticket, 1}, kPatience).ok());
-  EXPECT_EQ(engine.client.poll({&engine.ticket, 1})[0], TicketState::kFailed);
+  EXPECT_TRUE(engine.client.caches().wait({&engine.ticket, 1}, kPatience).ok());
+  EXPECT_EQ(engine.client.caches().poll({&engine.ticket, 1})[0], TicketState::kFailed);
   (void)kvd->wait();
   kvd.reset();
   const KvdProcess again(folder);
   ASSERT_TRUE(again.wait_ready()) << again.log();
   ASSERT_TRUE(poll_until([&] { return engine.client.ping(kPatience).ok(); }));
-  EXPECT_EQ(engine.client.lookup(engine.cache, Placing::digests(0, 4), kPatience).code(),
+  EXPECT_EQ(engine.client.caches().lookup(engine.cache, Placing::digests(0, 4), kPatience).code(),
             ErrorCode::kUnavailable)
       << "the cache went with its daemon";
 }

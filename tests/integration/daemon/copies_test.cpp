@@ -45,11 +45,12 @@ class Engine {
     cache.region_id = client_->allocate_region(region, kPatience)->id;
     cache.blocks = blocks_;
     cache.pieces = {{0, kBlock, kBlock}};
-    cache_ = *client_->open_cache(cache, kPatience);
+    cache_ = *client_->caches().open(cache, kPatience);
     const std::vector<std::uint32_t> first = {0};
     std::uint64_t ticket = 0;
-    EXPECT_TRUE(client_->store(cache_, {&digest_, 1}, first, false, kPatience, ticket).ok());
-    EXPECT_TRUE(client_->wait_for_copies({&ticket, 1}, kPatience).ok());
+    EXPECT_TRUE(
+        client_->caches().store(cache_, {&digest_, 1}, first, false, kPatience, ticket).ok());
+    EXPECT_TRUE(client_->caches().wait({&ticket, 1}, kPatience).ok());
   }
 
   /// Loads the stored block into this many blocks. 0: refused.
@@ -58,11 +59,11 @@ class Engine {
     std::vector<std::uint32_t> into(blocks);
     std::iota(into.begin(), into.end(), 0);
     std::uint64_t ticket = 0;
-    const auto loaded = client_->load(cache_, digests, into, kPatience, ticket);
+    const auto loaded = client_->caches().load(cache_, digests, into, kPatience, ticket);
     return loaded.ok() ? ticket : 0;
   }
   std::uint64_t load_all() { return load(blocks_); }
-  TicketState state(std::uint64_t ticket) { return client_->poll({&ticket, 1}).front(); }
+  TicketState state(std::uint64_t ticket) { return client_->caches().poll({&ticket, 1}).front(); }
   kvd_client::Client& client() { return *client_; }
   void leave() { client_.reset(); }
 

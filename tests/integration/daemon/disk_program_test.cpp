@@ -47,19 +47,19 @@ class Model {
 
   Model(const KvdProcess& kvd, const std::string& name) : client_(attached(kvd, name)) {
     region_ = client_.allocate_region(kBlocks * kBlock, kPatience).value();
-    cache_ = client_
-                 .open_cache(
-                     {name, 16, kBlock, region_.id, region_.bytes / kBlock, {{0, kBlock, kBlock}}},
-                     kPatience)
-                 .value();
+    cache_ =
+        client_.caches()
+            .open({name, 16, kBlock, region_.id, region_.bytes / kBlock, {{0, kBlock, kBlock}}},
+                  kPatience)
+            .value();
   }
   void store() {
     const std::vector<std::uint32_t> blocks{0, 1, 2, 3, 4, 5, 6, 7};
-    ASSERT_TRUE(client_.store(cache_, digests(), blocks, false, kPatience, ticket_).ok());
-    ASSERT_TRUE(client_.wait_for_copies({&ticket_, 1}, kPatience).ok());
+    ASSERT_TRUE(client_.caches().store(cache_, digests(), blocks, false, kPatience, ticket_).ok());
+    ASSERT_TRUE(client_.caches().wait({&ticket_, 1}, kPatience).ok());
   }
   [[nodiscard]] std::uint64_t leading() {
-    return client_.lookup(cache_, digests(), kPatience).value();
+    return client_.caches().lookup(cache_, digests(), kPatience).value();
   }
 
  private:

@@ -171,20 +171,22 @@ TEST_F(DaemonSpaces, TakeCopiesOfTheirBlocksWhereThereIsMemory) {
   Elastic engine(kvd_);
   // A block is one slab's half in the lower part of the addresses, and one in the upper.
   const auto cache =
-      engine.client.open_cache({"test",
-                                16,
-                                kSlab,
-                                engine.region.id,
-                                8,
-                                {{0, kSlab / 2, kSlab / 2}, {4 * kSlab, kSlab / 2, kSlab / 2}}},
-                               kPatience);
+      engine.client.caches().open({"test",
+                                   16,
+                                   kSlab,
+                                   engine.region.id,
+                                   8,
+                                   {{0, kSlab / 2, kSlab / 2}, {4 * kSlab, kSlab / 2, kSlab / 2}}},
+                                  kPatience);
   ASSERT_TRUE(cache.ok()) << cache.error().message;
   ASSERT_TRUE(engine.grow({0}).ok());
   const kvd_client::Digest digest{{1}};
   const std::uint32_t first = 0, other = 7;
   std::uint64_t ticket = 0;
   const auto store = [&](const std::uint32_t& block) {
-    return engine.client.store(*cache, {&digest, 1}, {&block, 1}, false, kPatience, ticket).code();
+    return engine.client.caches()
+        .store(*cache, {&digest, 1}, {&block, 1}, false, kPatience, ticket)
+        .code();
   };
   EXPECT_EQ(store(first), ErrorCode::kInvalidArgument) << "half of it has no memory";
   const auto upper = engine.grow({4});
@@ -192,12 +194,13 @@ TEST_F(DaemonSpaces, TakeCopiesOfTheirBlocksWhereThereIsMemory) {
   std::memset(engine.at(0), 0x10, kSlab / 2);
   std::memset(engine.at(4), 0x14, kSlab / 2);
   EXPECT_EQ(store(first), ErrorCode::kOk);
-  EXPECT_TRUE(engine.client.wait_for_copies({&ticket, 1}, kPatience).ok());
+  EXPECT_TRUE(engine.client.caches().wait({&ticket, 1}, kPatience).ok());
   ASSERT_TRUE(engine.client.shrink_region(engine.region.id, *upper, kPatience).ok());
   EXPECT_EQ(store(other), ErrorCode::kInvalidArgument);
   ASSERT_TRUE(engine.grow({3, 7}).ok());
-  EXPECT_TRUE(engine.client.load(*cache, {&digest, 1}, {&other, 1}, kPatience, ticket).ok());
-  EXPECT_TRUE(engine.client.wait_for_copies({&ticket, 1}, kPatience).ok());
+  EXPECT_TRUE(
+      engine.client.caches().load(*cache, {&digest, 1}, {&other, 1}, kPatience, ticket).ok());
+  EXPECT_TRUE(engine.client.caches().wait({&ticket, 1}, kPatience).ok());
   EXPECT_EQ(engine.at(3)[kSlab - 1], std::byte{0x10});
   EXPECT_EQ(engine.at(7)[kSlab - 1], std::byte{0x14});
   EXPECT_EQ(engine.at(3)[0], std::byte{0}) << "block 6 is not touched";

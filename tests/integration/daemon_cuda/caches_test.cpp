@@ -24,16 +24,16 @@ class GpuEngine {
   GpuEngine(const KvdProcess& kvd, TestGpu& gpu)
       : gpu_(gpu), client(std::move(open_for_cuda(kvd)).value()) {
     region_ = client.allocate_region(2 * kSlab, kPatience).value();
-    cache_ = client
-                 .open_cache(
-                     {"test",
-                      16,
-                      kBlock,
-                      region_.id,
-                      blocks(),
-                      {{0, kFirst, kFirst}, {blocks() * kFirst, kBlock - kFirst, kBlock - kFirst}}},
-                     kPatience)
-                 .value();
+    cache_ =
+        client.caches()
+            .open({"test",
+                   16,
+                   kBlock,
+                   region_.id,
+                   blocks(),
+                   {{0, kFirst, kFirst}, {blocks() * kFirst, kBlock - kFirst, kBlock - kFirst}}},
+                  kPatience)
+            .value();
   }
   [[nodiscard]] static std::uint32_t blocks() { return 2 * kSlab / kBlock; }
 
@@ -52,16 +52,17 @@ class GpuEngine {
 
   TicketState store(const std::vector<std::uint32_t>& numbers,
                     const std::vector<std::uint32_t>& from) {
-    EXPECT_TRUE(client.store(cache_, digests(numbers), from, false, kPatience, ticket_).ok());
+    EXPECT_TRUE(
+        client.caches().store(cache_, digests(numbers), from, false, kPatience, ticket_).ok());
     return ended();
   }
   TicketState load(const std::vector<std::uint32_t>& numbers,
                    const std::vector<std::uint32_t>& into) {
-    EXPECT_TRUE(client.load(cache_, digests(numbers), into, kPatience, ticket_).ok());
+    EXPECT_TRUE(client.caches().load(cache_, digests(numbers), into, kPatience, ticket_).ok());
     return ended();
   }
   std::uint64_t leading(const std::vector<std::uint32_t>& numbers) {
-    return client.lookup(cache_, digests(numbers), kPatience).value();
+    return client.caches().lookup(cache_, digests(numbers), kPatience).value();
   }
 
  private:
@@ -92,8 +93,8 @@ class GpuEngine {
     return made;
   }
   TicketState ended() {
-    EXPECT_TRUE(client.wait_for_copies({&ticket_, 1}, kPatience).ok());
-    return client.poll({&ticket_, 1})[0];
+    EXPECT_TRUE(client.caches().wait({&ticket_, 1}, kPatience).ok());
+    return client.caches().poll({&ticket_, 1})[0];
   }
 
   kvd_client::Region region_;

@@ -118,7 +118,7 @@ std::optional<std::uint64_t> open_cache(Client& client, std::uint64_t region_byt
   for (std::uint64_t i = 0; i < pieces; ++i) {
     options.pieces.push_back({i * (region_bytes / pieces), block / pieces, block / pieces});
   }
-  const auto cache = client.open_cache(options, kTimeout);
+  const auto cache = client.caches().open(options, kTimeout);
   return cache.ok() ? std::optional(*cache) : std::nullopt;
 }
 
@@ -146,14 +146,15 @@ void load_regions(const std::string& endpoint, const Gate& gate) {
   if (!cache) return;
   std::vector<std::uint64_t> open_tickets(1);
   const auto one = digests(1, 1);
-  (void)client->store(*cache, one, blocks(1), false, kTimeout, open_tickets[0]);
-  (void)client->wait_for_copies(open_tickets, kTimeout);
+  (void)client->caches().store(*cache, one, blocks(1), false, kTimeout, open_tickets[0]);
+  (void)client->caches().wait(open_tickets, kTimeout);
   const std::vector<kvd_client::Digest> same(kRegion / kBlock, one[0]);
   const auto into = blocks(kRegion / kBlock);
   while (gate.pass()) {
     std::uint64_t ticket = 0;
-    if (client->load(*cache, same, into, kTimeout, ticket).ok()) open_tickets.push_back(ticket);
-    const auto states = client->poll(open_tickets);
+    if (client->caches().load(*cache, same, into, kTimeout, ticket).ok())
+      open_tickets.push_back(ticket);
+    const auto states = client->caches().poll(open_tickets);
     std::erase_if(open_tickets, [&](const std::uint64_t& each) {
       const auto at = static_cast<std::size_t>(&each - open_tickets.data());
       return states[at] != kvd_client::TicketState::kPending;
@@ -170,9 +171,9 @@ void store_and_drop(const std::string& endpoint, const Gate& gate) {
   for (std::uint64_t first = 0; cache && gate.pass(); first += kCount / 2) {
     std::uint64_t ticket = 0;
     const auto named = digests(first, kCount);
-    (void)client->store(*cache, named, all, first % 3 == 0, kTimeout, ticket);
-    (void)client->drop(*cache, named, kTimeout);
-    if (ticket != 0) (void)client->poll({&ticket, 1});
+    (void)client->caches().store(*cache, named, all, first % 3 == 0, kTimeout, ticket);
+    (void)client->caches().drop(*cache, named, kTimeout);
+    if (ticket != 0) (void)client->caches().poll({&ticket, 1});
   }
 }
 
@@ -207,10 +208,10 @@ void open_models(const std::string& endpoint, const Gate& gate) {
       options.model = "made up " + std::to_string(++number);
       options.block_tokens = 16;
       options.block_bytes = 4096 * (1 + number % 500);
-      const auto cache = client->open_cache(options, kTimeout);
+      const auto cache = client->caches().open(options, kTimeout);
       if (cache.ok()) caches.push_back(*cache);
     }
-    for (const std::uint64_t cache : caches) (void)client->close_cache(cache, kTimeout);
+    for (const std::uint64_t cache : caches) (void)client->caches().close(cache, kTimeout);
     std::this_thread::sleep_for(milliseconds(1));
   }
 }
@@ -285,8 +286,9 @@ class Honest {
     KVD_CHECK(cache.has_value(), "it has a region");
     cache_ = *cache;
     std::uint64_t ticket = 0;
-    KVD_CHECK(placer_->store(cache_, rows_, blocks(kRows), false, kTimeout, ticket).ok(), "stored");
-    KVD_CHECK(placer_->wait_for_copies({&ticket, 1}, kTimeout).ok(), "stored");
+    KVD_CHECK(placer_->caches().store(cache_, rows_, blocks(kRows), false, kTimeout, ticket).ok(),
+              "stored");
+    KVD_CHECK(placer_->caches().wait({&ticket, 1}, kTimeout).ok(), "stored");
     KVD_CHECK(stepper_->submit({1, 16, 100'000, {}, {}, {}}, kTimeout).ok(), "submitted");
   }
 
@@ -299,7 +301,7 @@ class Honest {
     }
   }
   std::uint64_t rows() {
-    const auto found = placer_->lookup(cache_, rows_, kTimeout);
+    const auto found = placer_->caches().lookup(cache_, rows_, kTimeout);
     return found.ok() ? *found : 0;
   }
 
@@ -312,8 +314,9 @@ class Honest {
   void load() {
     std::uint64_t ticket = 0;
     const std::uint32_t into = 40;
-    if (!placer_->load(cache_, {rows_.data(), 1}, {&into, 1}, kTimeout, ticket).ok()) return;
-    (void)placer_->wait_for_copies({&ticket, 1}, kTimeout);
+    if (!placer_->caches().load(cache_, {rows_.data(), 1}, {&into, 1}, kTimeout, ticket).ok())
+      return;
+    (void)placer_->caches().wait({&ticket, 1}, kTimeout);
   }
   void step() {
     const auto step = stepper_->step(reports_, iteration_, 0, kTimeout);

@@ -47,7 +47,7 @@ class DramLoads {
     options.engine_name = "dram_load";
     client_.emplace(value_of(kvd_client::Client::open(options)));
     region_ = value_of(client_->allocate_region(kDramBlocks * kDramBlock, kDramPatience));
-    cache_ = value_of(client_->open_cache(
+    cache_ = value_of(client_->caches().open(
         {"kvd-bench", 16, kDramBlock, region_.id, kDramBlocks, {{0, kDramBlock, kDramBlock}}},
         kDramPatience));
     std::iota(blocks_.begin(), blocks_.end(), 0u);
@@ -55,14 +55,14 @@ class DramLoads {
     std::iota(words(source_.data()), words(source_.data()) + kWords, std::uint64_t{1});
     copy();
     copied([&](std::uint64_t& ticket) {
-      return client_->store(cache_, digests_, blocks_, true, kDramPatience, ticket);
+      return client_->caches().store(cache_, digests_, blocks_, true, kDramPatience, ticket);
     });
   }
 
   /// Loads all of them out of kvd's DRAM, and waits until their ticket is done.
   void load() {
     copied([&](std::uint64_t& ticket) {
-      return client_->load(cache_, digests_, blocks_, kDramPatience, ticket);
+      return client_->caches().load(cache_, digests_, blocks_, kDramPatience, ticket);
     });
   }
   /// Copies the same bytes by this thread's memcpy.
@@ -81,8 +81,9 @@ class DramLoads {
   void copied(Ask ask) {
     std::uint64_t ticket = 0;
     expect_ok(ask(ticket));
-    expect_ok(client_->wait_for_copies({&ticket, 1}, kDramPatience));
-    if (client_->poll({&ticket, 1})[0] != kvd_client::TicketState::kDone) end_with("a copy failed");
+    expect_ok(client_->caches().wait({&ticket, 1}, kDramPatience));
+    if (client_->caches().poll({&ticket, 1})[0] != kvd_client::TicketState::kDone)
+      end_with("a copy failed");
   }
 
   const test::RuntimeFolder folder_;

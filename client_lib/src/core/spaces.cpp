@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "client_lib/src/core/convert.hpp"
-#include "client_lib/src/core/core.hpp"
+#include "client_lib/src/core/regions.hpp"
 #include "client_lib/src/memory/mapping_hold.hpp"
 
 /// Regions that grow and shrink: addresses for the most that there may ever be, and regions of the
@@ -56,9 +56,9 @@ Status finish_part(Session& session, const RegionBook::Part& part, TimePoint dea
 
 }  // namespace
 
-Result<kvd_client::Region> Core::reserve_region(std::uint64_t bytes, Nanoseconds timeout) {
+Result<kvd_client::Region> Regions::reserve(std::uint64_t bytes, Nanoseconds timeout) {
   KVD_TRY(MappingHold::of_process().need_change());
-  return on_memory(
+  return link_.on_memory(
       timeout, [&](const SessionPtr& session, TimePoint until) -> Result<kvd_client::Region> {
         const Bytes slab(static_cast<std::int64_t>(session->welcome().slab_bytes));
         if (bytes == 0 || bytes > wire::kMaxRegionBytes || slab <= Bytes(0) ||
@@ -73,16 +73,16 @@ Result<kvd_client::Region> Core::reserve_region(std::uint64_t bytes, Nanoseconds
         auto mapping = session->slabs().reserve(slabs, slab);
         if (!mapping.ok()) {
           (void)session->call(wire::FinishCommand{space_target(RegionId(id))},
-                              clock_.now() + kReturnTimeout);
+                              link_.clock().now() + kReturnTimeout);
           return mapping.error();
         }
         return keep({RegionId(id), session, std::move(*mapping), RegionBook::Parts()});
       });
 }
 
-Result<RegionBook::Entry*> Core::space(std::uint64_t id) {
-  RegionBook::Entry* entry = regions_.find(id);
-  if (entry == nullptr) return no_region(id);
+Result<RegionBook::Entry*> Regions::space(std::uint64_t id) {
+  RegionBook::Entry* entry = link_.regions().find(id);
+  if (entry == nullptr) return none(id);
   if (!entry->parts) {
     return invalid("region " + std::to_string(id) +
                    " has one size: make one that grows with kvd_region_reserve");
@@ -90,7 +90,7 @@ Result<RegionBook::Entry*> Core::space(std::uint64_t id) {
   return entry;
 }
 
-Result<RegionId> Core::space_of(std::uint64_t id, const SessionPtr& session) {
+Result<RegionId> Regions::space_of(std::uint64_t id, const SessionPtr& session) {
   KVD_ASSIGN_OR_RETURN(const RegionBook::Entry* entry, space(id));
   if (entry->session.lock() == session) return entry->daemon_id;
   return make_error(ErrorCode::kUnavailable,
@@ -98,13 +98,13 @@ Result<RegionId> Core::space_of(std::uint64_t id, const SessionPtr& session) {
                         " is of an earlier kvd, which is gone: free it and reserve another");
 }
 
-Result<std::uint64_t> Core::grow_region(std::uint64_t id, std::span<const std::uint32_t> positions,
-                                        Nanoseconds timeout) {
+Result<std::uint64_t> Regions::grow(std::uint64_t id, std::span<const std::uint32_t> positions,
+                                    Nanoseconds timeout) {
   KVD_ASSIGN_OR_RETURN(const auto change, MappingHold::of_process().need_change());
-  return on_memory(
+  return link_.on_memory(
       timeout, [&](const SessionPtr& session, TimePoint until) -> Result<std::uint64_t> {
         KVD_ASSIGN_OR_RETURN(const RegionId of_daemon, space_of(id, session));
-        RegionBook::Entry& entry = *regions_.find(id);
+        RegionBook::Entry& entry = *link_.regions().find(id);
         KVD_TRY(check_positions(*entry.mapping, positions));
         wire::AllocateBody body;
         body.kind = static_cast<std::uint32_t>(wire::AllocateKind::kRegion);
@@ -128,19 +128,19 @@ Result<std::uint64_t> Core::grow_region(std::uint64_t id, std::span<const std::u
           // Memory that is still mapped still belongs to the session, and the daemon must not be
           // told otherwise.
           if (leave(*entry.mapping, positions).ok()) {
-            (void)return_region(*session, *region, clock_.now() + kReturnTimeout);
+            (void)return_region(*session, *region, link_.clock().now() + kReturnTimeout);
           }
           return status.error();
         }
-        const std::uint64_t part = regions_.next_part();
+        const std::uint64_t part = link_.regions().next_part();
         for (const std::uint32_t position : positions) entry.mapping->mapped[position] = true;
         entry.parts->emplace(part, RegionBook::Part{*region, {positions.begin(), positions.end()}});
         return part;
       });
 }
 
-Status Core::stand(const RegionMapping& space, const RegionMapping& part,
-                   std::span<const std::uint32_t> positions) {
+Status Regions::stand(const RegionMapping& space, const RegionMapping& part,
+                      std::span<const std::uint32_t> positions) {
   if (part.mapped.size() != positions.size() || part.slab_bytes != space.slab_bytes) {
     return wrong_reply();
   }
@@ -151,9 +151,9 @@ Status Core::stand(const RegionMapping& space, const RegionMapping& part,
   return {};
 }
 
-Status Core::shrink_region(std::uint64_t id, std::uint64_t part, Nanoseconds timeout, bool idle) {
-  const TimePoint until = deadline(timeout);
-  KVD_ASSIGN_OR_RETURN(const auto turn, enter(until));
+Status Regions::shrink(std::uint64_t id, std::uint64_t part, Nanoseconds timeout, bool idle) {
+  const TimePoint until = link_.deadline(timeout);
+  KVD_ASSIGN_OR_RETURN(const auto turn, link_.enter(until));
   KVD_ASSIGN_OR_RETURN(RegionBook::Entry* const entry, space(id));
   const auto found = entry->parts->find(part);
   if (found == entry->parts->end()) {
@@ -161,7 +161,7 @@ Status Core::shrink_region(std::uint64_t id, std::uint64_t part, Nanoseconds tim
                                                 " is not one of region " + std::to_string(id));
   }
   KVD_ASSIGN_OR_RETURN(auto change, MappingHold::of_process().need_change());
-  if (!idle) KVD_TRY(entry->mapping->memory->quiesce(until - clock_.now()));
+  if (!idle) KVD_TRY(entry->mapping->memory->quiesce(until - link_.clock().now()));
   // It was unmapped earlier if the daemon could not be told at that time.
   const bool stands = entry->mapping->mapped[found->second.positions.front()];
   if (stands) KVD_TRY(leave(*entry->mapping, found->second.positions));
@@ -171,8 +171,9 @@ Status Core::shrink_region(std::uint64_t id, std::uint64_t part, Nanoseconds tim
   return {};
 }
 
-Status Core::hand_back(RegionBook::Entry& entry, const RegionBook::Part& part, TimePoint deadline) {
-  const SessionPtr session = connector_.session();
+Status Regions::hand_back(RegionBook::Entry& entry, const RegionBook::Part& part,
+                          TimePoint deadline) {
+  const SessionPtr session = link_.connector().session();
   if (session->gone()) return {};
   if (entry.session.lock() != session) {
     const Bytes bytes = offset_of(*entry.mapping, part.positions.size());
@@ -182,7 +183,7 @@ Status Core::hand_back(RegionBook::Entry& entry, const RegionBook::Part& part, T
   return finish_part(*session, part, deadline);
 }
 
-Status Core::close_space(Session& session, const RegionBook::Entry& entry, TimePoint deadline) {
+Status Regions::close_space(Session& session, const RegionBook::Entry& entry, TimePoint deadline) {
   for (const auto& [id, part] : *entry.parts) {
     KVD_TRY(finish_part(session, part, deadline));
     if (session.gone()) return {};
@@ -192,9 +193,9 @@ Status Core::close_space(Session& session, const RegionBook::Entry& entry, TimeP
   return failed ? Status(closed.error()) : Status();
 }
 
-Result<std::uint64_t> Core::share_region(std::uint64_t id, const kvd_client::Demand& demand,
-                                         Nanoseconds timeout) {
-  return on_memory(
+Result<std::uint64_t> Regions::share(std::uint64_t id, const kvd_client::Demand& demand,
+                                     Nanoseconds timeout) {
+  return link_.on_memory(
       timeout, [&](const SessionPtr& session, TimePoint until) -> Result<std::uint64_t> {
         KVD_ASSIGN_OR_RETURN(const RegionId of_daemon, space_of(id, session));
         const wire::ShareBody share{of_daemon.value,     demand.kept_bytes,  demand.least_bytes,

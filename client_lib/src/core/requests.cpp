@@ -1,3 +1,5 @@
+#include "client_lib/src/core/requests.hpp"
+
 #include <algorithm>
 #include <array>
 #include <string>
@@ -6,11 +8,9 @@
 #include <vector>
 
 #include "client_lib/src/core/convert.hpp"
-#include "client_lib/src/core/core.hpp"
 #include "client_lib/src/memory/fence.hpp"
 #include "ipc/digest/fingerprint.hpp"
 
-/// The calls of level 3.
 namespace kvd::client {
 namespace {
 
@@ -29,25 +29,15 @@ std::array<std::uint8_t, 32> fingerprint_of(const std::string& model,
 
 }  // namespace
 
-template <class Wait>
-Status Core::wait_in_session(Nanoseconds timeout, Wait wait) {
-  const TimePoint until = deadline(timeout);
-  KVD_TRY(check_fork());
-  KVD_ASSIGN_OR_RETURN(const auto session, connector_.session_with_requests());
-  Status status = wait(*session, until);
-  if (!status.ok()) connector_.on_failed(status.error());
-  return status;
-}
-
-Status Core::command(const wire::CommandBody& body, Nanoseconds timeout) {
-  return on_requests(timeout, [&](const SessionPtr& session, TimePoint until) -> Status {
+Status Requests::command(const wire::CommandBody& body, Nanoseconds timeout) {
+  return link_.on_requests(timeout, [&](const SessionPtr& session, TimePoint until) -> Status {
     KVD_TRY(session->call(body, until));
     return {};
   });
 }
 
 // The prompt's content follows at once, before a step can let the request run.
-Status Core::submit(const kvd_client::Request& request, Nanoseconds timeout) {
+Status Requests::submit(const kvd_client::Request& request, Nanoseconds timeout) {
   const std::size_t told = request.content.tokens.size();
   if (told != 0 && told != request.prompt_tokens) {
     return make_error(ErrorCode::kInvalidArgument,
@@ -59,10 +49,10 @@ Status Core::submit(const kvd_client::Request& request, Nanoseconds timeout) {
   if (gap[0].gap_ns > std::uint64_t{wire::kMaxTimeoutNs}) {
     return make_error(ErrorCode::kInvalidArgument, "a gap is 0 (the domain's) to 1 h");
   }
-  return on_requests(timeout, [&](const SessionPtr& session, TimePoint until) -> Status {
+  return link_.on_requests(timeout, [&](const SessionPtr& session, TimePoint until) -> Status {
     KVD_TRY(session->call(to_wire(request), until));
     const RequestId id(request.id);
-    connector_.on_submitted(id);
+    link_.connector().on_submitted(id);
     // A daemon that does not take the gap uses the one of the class.
     if (gap[0].gap_ns > 0)
       static_cast<void>(
@@ -78,17 +68,17 @@ Status Core::submit(const kvd_client::Request& request, Nanoseconds timeout) {
   });
 }
 
-Status Core::append_tokens(RequestId request, std::span<const std::uint32_t> tokens,
-                           Nanoseconds timeout) {
-  return on_requests(timeout, [&](const SessionPtr& session, TimePoint until) -> Status {
+Status Requests::append_tokens(RequestId request, std::span<const std::uint32_t> tokens,
+                               Nanoseconds timeout) {
+  return link_.on_requests(timeout, [&](const SessionPtr& session, TimePoint until) -> Status {
     names_.follow(session->welcome().session_key);
     KVD_ASSIGN_OR_RETURN(const auto names, names_.extend(request, tokens));
     return tell(*session, names, until);
   });
 }
 
-Status Core::name_blocks(RequestId request, std::uint32_t first,
-                         std::span<const kvd_client::Digest> digests, Nanoseconds timeout) {
+Status Requests::name_blocks(RequestId request, std::uint32_t first,
+                             std::span<const kvd_client::Digest> digests, Nanoseconds timeout) {
   if (model_.empty()) {
     return make_error(ErrorCode::kInvalidArgument,
                       "the session has no model to tell blocks of others from its own: set "
@@ -99,13 +89,13 @@ Status Core::name_blocks(RequestId request, std::uint32_t first,
   for (const kvd_client::Digest& digest : digests) {
     names.push_back({request.value, first++, 0, digest});
   }
-  return on_requests(timeout, [&](const SessionPtr& session, TimePoint until) {
+  return link_.on_requests(timeout, [&](const SessionPtr& session, TimePoint until) {
     return tell(*session, names, until);
   });
 }
 
-Status Core::tell(Session& session, std::span<const wire::BlockName> names,
-                  TimePoint deadline) const {
+Status Requests::tell(Session& session, std::span<const wire::BlockName> names,
+                      TimePoint deadline) const {
   const auto fingerprint = fingerprint_of(model_, session.welcome().shape);
   while (!names.empty()) {
     const std::size_t count = std::min(names.size(), kMostNames);
@@ -115,18 +105,19 @@ Status Core::tell(Session& session, std::span<const wire::BlockName> names,
   return {};
 }
 
-Status Core::end_request(const wire::CommandBody& body, RequestId request, Nanoseconds timeout) {
+Status Requests::end(const wire::CommandBody& body, RequestId request, Nanoseconds timeout) {
   KVD_TRY(command(body, timeout));
-  connector_.on_ended(request);
+  link_.connector().on_ended(request);
   names_.end(request);
   return {};
 }
 
-Status Core::rotate(const wire::RotateBody& body, Nanoseconds timeout) {
+Status Requests::rotate(const wire::RotateBody& body, Nanoseconds timeout) {
   return command(body, timeout);
 }
 
-Result<kvd_client::StepResult> Core::step(const wire::StepCommand& command, Nanoseconds timeout) {
+Result<kvd_client::StepResult> Requests::step(const wire::StepCommand& command,
+                                              Nanoseconds timeout) {
   const auto run = [&](const SessionPtr& session,
                        TimePoint until) -> Result<kvd_client::StepResult> {
     wire::StepCommand full = command;
@@ -137,7 +128,7 @@ Result<kvd_client::StepResult> Core::step(const wire::StepCommand& command, Nano
     KVD_ASSIGN_OR_RETURN(const auto reply, session->call(full, until));
     for (const wire::StepReport report : full.reports) {
       if ((report.flags & wire::kReportFinished) != 0) {
-        connector_.on_ended(RequestId(report.request));
+        link_.connector().on_ended(RequestId(report.request));
         names_.end(RequestId(report.request));
       }
     }
@@ -148,117 +139,105 @@ Result<kvd_client::StepResult> Core::step(const wire::StepCommand& command, Nano
     for (const wire::RunEntry entry : step->run) session->note_run(step->body.iteration, entry);
     return to_public(*step);
   };
-  return on_requests(timeout, run);
+  return link_.on_requests(timeout, run);
 }
 
-Status Core::wait_for_ticket(Ticket ticket, Nanoseconds timeout) {
-  return wait_in_session(timeout, [&](Session& session, TimePoint until) {
-    return client::wait_for_ticket(session.page(), ticket, until, clock_);
+Status Requests::wait_for_ticket(Ticket ticket, Nanoseconds timeout) {
+  return link_.wait_in_session(timeout, [&](Session& session, TimePoint until) {
+    return client::wait_for_ticket(session.page(), ticket, until, link_.clock());
   });
 }
 
-Status Core::wait_for_layer(std::uint64_t iteration, std::uint32_t group, Nanoseconds timeout) {
-  return wait_in_session(timeout, [&](Session& session, TimePoint until) -> Status {
+Status Requests::wait_for_layer(std::uint64_t iteration, std::uint32_t group, Nanoseconds timeout) {
+  return link_.wait_in_session(timeout, [&](Session& session, TimePoint until) -> Status {
     KVD_ASSIGN_OR_RETURN(const std::uint64_t mark, session.mark_of(iteration, group));
-    return wait_for_layers(session.page(), mark, until, clock_);
+    return wait_for_layers(session.page(), mark, until, link_.clock());
   });
 }
 
-Status Core::layer_done(std::uint64_t iteration, std::uint32_t group) {
-  return wait_in_session(Nanoseconds(0), [&](Session& session, TimePoint) {
+Status Requests::layer_done(std::uint64_t iteration, std::uint32_t group) {
+  return link_.wait_in_session(Nanoseconds(0), [&](Session& session, TimePoint) {
     return session.layer_done(iteration, group);
   });
 }
 
-Status Core::wait_for_room(Nanoseconds timeout) {
-  return wait_in_session(timeout, [&](Session& session, TimePoint until) {
-    return wait_for_d2h(session.page(), until, clock_);
+Status Requests::wait_for_room(Nanoseconds timeout) {
+  return link_.wait_in_session(timeout, [&](Session& session, TimePoint until) {
+    return wait_for_d2h(session.page(), until, link_.clock());
   });
 }
 
-Status Core::wait_on_stream(Ticket ticket, void* stream) {
-  return wait_in_session(Nanoseconds(0), [&](Session& session, TimePoint) {
+Status Requests::wait_on_stream(Ticket ticket, void* stream) {
+  return link_.wait_in_session(Nanoseconds(0), [&](Session& session, TimePoint) {
     return session.wait_on_stream(ticket, stream);
   });
 }
 
-Status Core::wait_layer_on_stream(std::uint64_t iteration, std::uint32_t group, void* stream) {
-  return wait_in_session(Nanoseconds(0), [&](Session& session, TimePoint) {
+Status Requests::wait_layer_on_stream(std::uint64_t iteration, std::uint32_t group, void* stream) {
+  return link_.wait_in_session(Nanoseconds(0), [&](Session& session, TimePoint) {
     return session.wait_layer_on_stream(iteration, group, stream);
   });
 }
 
-Status Core::layer_done_on_stream(std::uint64_t iteration, std::uint32_t group, void* stream) {
-  return wait_in_session(Nanoseconds(0), [&](Session& session, TimePoint) {
+Status Requests::layer_done_on_stream(std::uint64_t iteration, std::uint32_t group, void* stream) {
+  return link_.wait_in_session(Nanoseconds(0), [&](Session& session, TimePoint) {
     return session.layer_done_on_stream(iteration, group, stream);
   });
 }
 
-Status Core::confirm() {
-  return wait_in_session(Nanoseconds(0),
-                         [](Session& session, TimePoint) { return check_poison(session.page()); });
+Status Requests::confirm() {
+  return link_.wait_in_session(
+      Nanoseconds(0), [](Session& session, TimePoint) { return check_poison(session.page()); });
 }
 
-Result<std::byte*> Core::block_address(std::uint32_t row, std::uint32_t group,
-                                       std::uint32_t block) {
-  KVD_TRY(check_fork());
-  KVD_ASSIGN_OR_RETURN(const auto session, connector_.session_with_requests());
+Result<std::byte*> Requests::block_address(std::uint32_t row, std::uint32_t group,
+                                           std::uint32_t block) {
+  KVD_TRY(link_.check_fork());
+  KVD_ASSIGN_OR_RETURN(const auto session, link_.connector().session_with_requests());
   return session->block_address(row, group, block);
 }
 
-Status Core::block_addresses(std::uint32_t row, std::uint32_t group,
-                             std::span<std::byte*> addresses) {
-  KVD_TRY(check_fork());
-  KVD_ASSIGN_OR_RETURN(const auto session, connector_.session_with_requests());
+Status Requests::block_addresses(std::uint32_t row, std::uint32_t group,
+                                 std::span<std::byte*> addresses) {
+  KVD_TRY(link_.check_fork());
+  KVD_ASSIGN_OR_RETURN(const auto session, link_.connector().session_with_requests());
   return session->block_addresses(row, group, addresses);
 }
 
-Result<std::uint32_t> Core::allocate_blocks(RequestId request, Tokens tokens, Nanoseconds timeout) {
+Result<std::uint32_t> Requests::allocate_blocks(RequestId request, Tokens tokens,
+                                                Nanoseconds timeout) {
   wire::AllocateBody body;
   body.kind = static_cast<std::uint32_t>(wire::AllocateKind::kBlocks);
   body.request = request.value;
   body.amount = tokens.size();
-  return on_requests(timeout,
-                     [&](const SessionPtr& session, TimePoint until) -> Result<std::uint32_t> {
-                       KVD_ASSIGN_OR_RETURN(const auto reply, session->call(body, until));
-                       const auto* granted = std::get_if<wire::AllocateReplyBody>(&reply.body);
-                       if (granted == nullptr) return wrong_reply();
-                       return granted->count;
-                     });
+  return link_.on_requests(
+      timeout, [&](const SessionPtr& session, TimePoint until) -> Result<std::uint32_t> {
+        KVD_ASSIGN_OR_RETURN(const auto reply, session->call(body, until));
+        const auto* granted = std::get_if<wire::AllocateReplyBody>(&reply.body);
+        if (granted == nullptr) return wrong_reply();
+        return granted->count;
+      });
 }
 
-Result<kvd_client::Placement> Core::place(std::span<const std::uint64_t> requests,
-                                          Nanoseconds timeout) {
+Result<kvd_client::Placement> Requests::place(std::span<const std::uint64_t> requests,
+                                              Nanoseconds timeout) {
   const wire::PlaceCommand body{requests};
-  return on_requests(timeout, [&](const SessionPtr& session, TimePoint until) {
+  return link_.on_requests(timeout, [&](const SessionPtr& session, TimePoint until) {
     return answer_of<wire::PlaceReply>(
         session->call(body, until), [](const wire::PlaceReply& plan) { return to_public(plan); });
   });
 }
 
-template <class Body>
-auto Core::in_a_step(Nanoseconds timeout, Body body)
-    -> decltype(body(std::declval<const SessionPtr&>(), TimePoint())) {
-  const TimePoint until = deadline(timeout);
-  KVD_ASSIGN_OR_RETURN(const auto turn, enter(until));
-  const SessionPtr session = connector_.session();
-  if (session->gone()) {
-    return make_error(ErrorCode::kUnavailable,
-                      "the daemon is gone: go on without it; a ping attaches again");
-  }
-  return body(session, until);
-}
-
-Status Core::set_gaps(std::span<const wire::RequestGap> gaps, Nanoseconds timeout) {
-  return in_a_step(timeout, [&](const SessionPtr& session, TimePoint until) -> Status {
+Status Requests::set_gaps(std::span<const wire::RequestGap> gaps, Nanoseconds timeout) {
+  return link_.in_a_step(timeout, [&](const SessionPtr& session, TimePoint until) -> Status {
     KVD_TRY(session->call(wire::GapsCommand{gaps}, until));
     return {};
   });
 }
 
-Result<kvd_client::ScheduleResult> Core::schedule(const wire::ScheduleCommand& command,
-                                                  Nanoseconds timeout) {
-  return in_a_step(timeout, [&](const SessionPtr& session, TimePoint until) {
+Result<kvd_client::ScheduleResult> Requests::schedule(const wire::ScheduleCommand& command,
+                                                      Nanoseconds timeout) {
+  return link_.in_a_step(timeout, [&](const SessionPtr& session, TimePoint until) {
     return answer_of<wire::ScheduleReply>(
         session->call(command, until),
         [](const wire::ScheduleReply& answer) { return to_public(answer); });

@@ -1,3 +1,5 @@
+#include "client_lib/src/core/caches.hpp"
+
 #include <algorithm>
 #include <optional>
 #include <string>
@@ -7,10 +9,8 @@
 #include <vector>
 
 #include "client_lib/src/core/convert.hpp"
-#include "client_lib/src/core/core.hpp"
 #include "ipc/digest/fingerprint.hpp"
 
-/// The calls of level 2: caches of engines that place their blocks themselves.
 namespace kvd::client {
 namespace {
 
@@ -55,8 +55,7 @@ std::vector<wire::CacheBlock> to_wire(std::span<const kvd_client::Digest> digest
 
 }  // namespace
 
-Result<std::uint64_t> Core::open_cache(const kvd_client::CacheOptions& options,
-                                       Nanoseconds timeout) {
+Result<std::uint64_t> Caches::open(const kvd_client::CacheOptions& options, Nanoseconds timeout) {
   if (options.model.empty()) {
     return invalid("the cache has no model to tell its blocks from others: set the option");
   }
@@ -66,11 +65,11 @@ Result<std::uint64_t> Core::open_cache(const kvd_client::CacheOptions& options,
       pieces.push_back({piece.offset, piece.stride, piece.bytes});
     }
   }
-  return on_memory(
+  return link_.on_memory(
       timeout, [&](const SessionPtr& session, TimePoint until) -> Result<std::uint64_t> {
         RegionId region;
         if (options.region_id != 0) {
-          const auto found = regions_.daemon_id(options.region_id, session);
+          const auto found = link_.regions().daemon_id(options.region_id, session);
           if (!found) {
             return make_error(ErrorCode::kNotFound,
                               "region " + std::to_string(options.region_id) +
@@ -83,15 +82,15 @@ Result<std::uint64_t> Core::open_cache(const kvd_client::CacheOptions& options,
         // This is for people alone. A daemon that does not take it has opened the cache all the
         // same.
         static_cast<void>(session->call(description(id, options.model), until));
-        return caches_.add(session, id);
+        return book_.add(session, id);
       });
 }
 
-Status Core::close_cache(std::uint64_t cache, Nanoseconds timeout) {
-  return on_memory(timeout, [&](const SessionPtr& session, TimePoint until) -> Status {
-    const auto id = caches_.daemon_id(cache, session);
+Status Caches::close(std::uint64_t cache, Nanoseconds timeout) {
+  return link_.on_memory(timeout, [&](const SessionPtr& session, TimePoint until) -> Status {
+    const auto id = book_.daemon_id(cache, session);
     if (!id.ok() && id.error().code == ErrorCode::kNotFound) return id.error();
-    caches_.forget(cache);
+    book_.forget(cache);
     if (!id.ok()) return {};  // it went with its daemon
     wire::FinishCommand finish;
     finish.body.target = *id;
@@ -102,12 +101,12 @@ Status Core::close_cache(std::uint64_t cache, Nanoseconds timeout) {
 }
 
 // What does not fit one command is asked in several.
-Result<std::uint64_t> Core::ask_cache(std::uint64_t cache, wire::CacheOp op,
-                                      std::span<const kvd_client::Digest> digests,
-                                      Nanoseconds timeout) {
-  return on_memory(
+Result<std::uint64_t> Caches::ask(std::uint64_t cache, wire::CacheOp op,
+                                  std::span<const kvd_client::Digest> digests,
+                                  Nanoseconds timeout) {
+  return link_.on_memory(
       timeout, [&](const SessionPtr& session, TimePoint until) -> Result<std::uint64_t> {
-        KVD_ASSIGN_OR_RETURN(const std::uint64_t id, caches_.daemon_id(cache, session));
+        KVD_ASSIGN_OR_RETURN(const std::uint64_t id, book_.daemon_id(cache, session));
         std::uint64_t sum = 0;
         for (auto rest = digests; !rest.empty();) {
           const auto part = rest.first(std::min(rest.size(), kMostBlocks));
@@ -126,57 +125,54 @@ Result<std::uint64_t> Core::ask_cache(std::uint64_t cache, wire::CacheOp op,
 }
 
 // Never attaches: its caller is in the middle of a step.
-Status Core::post_cache(std::uint64_t cache, wire::CacheOp op,
-                        std::span<const kvd_client::Digest> digests) {
+Status Caches::post(std::uint64_t cache, wire::CacheOp op,
+                    std::span<const kvd_client::Digest> digests) {
   if (digests.size() > kMostBlocks) return invalid("more than 4096 blocks cannot be posted");
-  const TimePoint now = clock_.now();
-  KVD_ASSIGN_OR_RETURN(const auto turn, enter(now));
-  const SessionPtr session = connector_.session();
-  if (session->gone()) {
-    return make_error(ErrorCode::kUnavailable, "the daemon is gone: a ping attaches again");
-  }
-  KVD_ASSIGN_OR_RETURN(const std::uint64_t id, caches_.daemon_id(cache, session));
-  const std::vector<wire::CacheBlock> blocks = to_wire(digests, {});
-  wire::CacheCommand command;
-  command.body.cache = id;
-  command.body.op = static_cast<std::uint32_t>(op);
-  command.blocks = blocks;
-  const bool wanted = op == wire::CacheOp::kLookup;
-  KVD_ASSIGN_OR_RETURN(const std::uint64_t number,
-                       session->post(command, wanted, now + LookupsAhead::kGoodFor));
-  if (wanted) ahead_.add(session, cache, digests, number, now);
-  return {};
+  return link_.in_a_step(Nanoseconds(0), [&](const SessionPtr& session, TimePoint now) -> Status {
+    KVD_ASSIGN_OR_RETURN(const std::uint64_t id, book_.daemon_id(cache, session));
+    const std::vector<wire::CacheBlock> blocks = to_wire(digests, {});
+    wire::CacheCommand command;
+    command.body.cache = id;
+    command.body.op = static_cast<std::uint32_t>(op);
+    command.blocks = blocks;
+    const bool wanted = op == wire::CacheOp::kLookup;
+    KVD_ASSIGN_OR_RETURN(const std::uint64_t number,
+                         session->post(command, wanted, now + LookupsAhead::kGoodFor));
+    if (wanted) ahead_.add(session, cache, digests, number, now);
+    return {};
+  });
 }
 
-Status Core::post_lookup(std::uint64_t cache, std::span<const kvd_client::Digest> digests) {
-  return digests.empty() ? Status() : post_cache(cache, wire::CacheOp::kLookup, digests);
+Status Caches::post_lookup(std::uint64_t cache, std::span<const kvd_client::Digest> digests) {
+  return digests.empty() ? Status() : post(cache, wire::CacheOp::kLookup, digests);
 }
 
-Status Core::post_drop(std::uint64_t cache, std::span<const kvd_client::Digest> digests) {
-  return digests.empty() ? Status() : post_cache(cache, wire::CacheOp::kDrop, digests);
+Status Caches::post_drop(std::uint64_t cache, std::span<const kvd_client::Digest> digests) {
+  return digests.empty() ? Status() : post(cache, wire::CacheOp::kDrop, digests);
 }
 
-Result<std::uint64_t> Core::lookup(std::uint64_t cache, std::span<const kvd_client::Digest> digests,
-                                   Nanoseconds timeout) {
-  const auto posted = on_memory(
+Result<std::uint64_t> Caches::lookup(std::uint64_t cache,
+                                     std::span<const kvd_client::Digest> digests,
+                                     Nanoseconds timeout) {
+  const auto posted = link_.on_memory(
       timeout,
       [&](const SessionPtr& session, TimePoint until) -> Result<std::optional<std::uint64_t>> {
-        const auto number = ahead_.take(session, cache, digests, clock_.now());
+        const auto number = ahead_.take(session, cache, digests, link_.clock().now());
         if (!number) return std::optional<std::uint64_t>();
         KVD_ASSIGN_OR_RETURN(const std::uint64_t found, value_of(session->collect(*number, until)));
         return std::optional(std::min<std::uint64_t>(found, digests.size()));
       });
   if (!posted.ok()) return posted.error();
   if (*posted) return **posted;
-  return ask_cache(cache, wire::CacheOp::kLookup, digests, timeout);
+  return ask(cache, wire::CacheOp::kLookup, digests, timeout);
 }
 
-Result<std::uint64_t> Core::drop(std::uint64_t cache, std::span<const kvd_client::Digest> digests,
-                                 Nanoseconds timeout) {
-  return ask_cache(cache, wire::CacheOp::kDrop, digests, timeout);
+Result<std::uint64_t> Caches::drop(std::uint64_t cache, std::span<const kvd_client::Digest> digests,
+                                   Nanoseconds timeout) {
+  return ask(cache, wire::CacheOp::kDrop, digests, timeout);
 }
 
-Status Core::copy_blocks(const CopyOfBlocks& copy, Nanoseconds timeout, std::uint64_t& ticket) {
+Status Caches::copy(const CopyOfBlocks& copy, Nanoseconds timeout, std::uint64_t& ticket) {
   ticket = 0;
   if (copy.digests.size() != copy.blocks.size() || copy.digests.empty()) {
     return invalid("a copy of no blocks, or not of one for each digest");
@@ -185,29 +181,33 @@ Status Core::copy_blocks(const CopyOfBlocks& copy, Nanoseconds timeout, std::uin
     return invalid("more than 4096 blocks: split them over several calls");
   }
   const std::vector<wire::CacheBlock> blocks = to_wire(copy.digests, copy.blocks);
-  return on_memory(timeout, [&](const SessionPtr& session, TimePoint until) -> Status {
+  return link_.on_memory(timeout, [&](const SessionPtr& session, TimePoint until) -> Status {
     wire::CacheCommand command;
-    KVD_ASSIGN_OR_RETURN(command.body.cache, caches_.daemon_id(copy.cache, session));
+    KVD_ASSIGN_OR_RETURN(command.body.cache, book_.daemon_id(copy.cache, session));
     command.body.op = static_cast<std::uint32_t>(copy.op);
     command.body.flags = copy.park ? std::uint32_t{wire::kCachePark} : 0u;
     command.blocks = blocks;
-    KVD_ASSIGN_OR_RETURN(command.body.ticket, caches_.begin(session));
+    KVD_ASSIGN_OR_RETURN(command.body.ticket, book_.begin(session));
     const auto reply = session->call(command, until);
     const ErrorCode code = reply.ok() ? ErrorCode::kOk : reply.error().code;
     const bool unknown = code == ErrorCode::kDeadlineExceeded || code == ErrorCode::kUnavailable;
     if (unknown) {
-      caches_.unanswered(command.body.ticket);
+      book_.unanswered(command.body.ticket);
     } else {
-      caches_.answered(command.body.ticket, reply.ok());
+      book_.answered(command.body.ticket, reply.ok());
     }
     if (reply.ok() || unknown) ticket = command.body.ticket;
     return reply.ok() ? Status() : Status(reply.error());
   });
 }
 
-Status Core::wait_for_copies(std::span<const std::uint64_t> tickets, Nanoseconds timeout) {
-  KVD_TRY(check_fork());
-  return caches_.wait(tickets, deadline(timeout), clock_);
+kvd_client::TicketState Caches::poll(std::uint64_t ticket) {
+  return link_.forked() ? kvd_client::TicketState::kFailed : book_.poll(ticket);
+}
+
+Status Caches::wait(std::span<const std::uint64_t> tickets, Nanoseconds timeout) {
+  KVD_TRY(link_.check_fork());
+  return book_.wait(tickets, link_.deadline(timeout), link_.clock());
 }
 
 }  // namespace kvd::client
