@@ -62,10 +62,6 @@ typedef struct kvd_handle kvd_handle;
 /* What the program can do. Layers of its requests stream only if it calls kvd_wait_layer before and
  * kvd_layer_done after each layer group of an iteration with a streamed request. */
 #define KVD_STREAMS_LAYERS 1u
-/* While a prompt is computed, tokens_present of its next run may be more than the program has
- * computed: further blocks were found meanwhile, and the program goes on behind them. Under
- * load.policy `overlap` the disk reads the end of a prompt while the program computes its head. */
-#define KVD_SKIPS_AHEAD 2u
 
 /* How to reach the daemon and who is asking. Zero-initialise, set struct_size, fill what you need.
  */
@@ -83,7 +79,7 @@ typedef struct kvd_open_options {
    * or memory of a GPU this process does not see, refuses with KVD_UNSUPPORTED and the remedy. */
   uint32_t memory;
   uint32_t transport; /* KVD_TRANSPORT_… */
-  uint32_t abilities; /* KVD_STREAMS_LAYERS, KVD_SKIPS_AHEAD, or 0 */
+  uint32_t abilities; /* KVD_STREAMS_LAYERS or 0 */
   /* One process of several that split a model's heads. There are `ranks` > 0 of them. All name the
    * same `group`, a number that they agreed on (not 0), and the same shape, that of one rank's
    * share. kvd takes them as one engine: every rank calls kvd_step and gets the same run list; any

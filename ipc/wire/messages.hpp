@@ -110,8 +110,6 @@ constexpr std::uint32_t slab_kind_bit(SlabKind kind) {
 constexpr std::uint32_t kStreamsLayers = 1u << 0;
 /// In Hello: the engine is a rank of a tensor-parallel group, and JoinGroup follows.
 constexpr std::uint32_t kJoinsGroup = 1u << 1;
-/// In Hello: tokens_present of a request may grow by more than the engine computed.
-constexpr std::uint32_t kSkipsAhead = 1u << 2;
 constexpr std::uint32_t kMaxRanks = 64;
 
 struct Hello {

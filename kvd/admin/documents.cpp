@@ -327,8 +327,7 @@ std::string cache_document(const ControllerStatus& status) {
                   {"disk_models", models},
                   {"evicted_bytes", tiers(prefixes.evicted_bytes[0], prefixes.evicted_bytes[1])},
                   {"prompt_tokens", prefixes.asked},
-                  {"found_tokens", tiers(prefixes.found[0], prefixes.found[1])},
-                  {"overlapped_tokens", prefixes.overlapped}});
+                  {"found_tokens", tiers(prefixes.found[0], prefixes.found[1])}});
 }
 
 std::string status_document(const ControllerStatus& status, const DaemonInfo& info) {

@@ -109,7 +109,6 @@ void Controller::on(const Event& event, TimePoint now, std::vector<Effect>& effe
                  [&](const DiskFinished& e) {
                    if (!house_->ground.disk.on_finished(e)) return;
                    house_->ground.engine_caches.on_read();
-                   parts.steps.on_read();
                    parts.claims.serve_everyone();
                  },
                  [&](const RowsKept& e) {

@@ -435,13 +435,6 @@ constexpr Metric kCatalogue[] = {
      "Memory"},
     {"kvd_pool_slabs", kGauge, "", {{kTier, kSlabUse, kDevice}}, "Slabs by use.", "Memory"},
     {"kvd_pool_slots", kGauge, "", {{kTier, kSlotState, kDevice}}, "Slots by state.", "Slots"},
-    {"kvd_prefix_overlapped_tokens_total",
-     kCounter,
-     "",
-     {},
-     "Of the prompt tokens that were found, those that were brought while the engine computed what "
-     "stands before them (load.policy overlap).",
-     "Prefixes"},
     {"kvd_prefix_tokens_total",
      kCounter,
      "",

@@ -69,35 +69,6 @@ std::optional<std::int64_t> LoadCosts::crossover() const {
   return static_cast<std::int64_t>(n);
 }
 
-// Computing a longer head takes longer, and loading the rest does not, so the two times meet once.
-Tokens LoadCosts::head(Tokens most) const {
-  const auto computes_longer = [&](std::int64_t n) {
-    const auto loaded = static_cast<double>(std::min(most.value, tokens.value - n));
-    return ahead + prefill(static_cast<double>(n)) >= load(loaded);
-  };
-  std::int64_t low = 0, high = tokens.value;  // the first that does in [low, high]; high: none does
-  while (low < high) {
-    const std::int64_t middle = low + (high - low) / 2;
-    if (computes_longer(middle)) {
-      high = middle;
-    } else {
-      low = middle + 1;
-    }
-  }
-  return Tokens(low);
-}
-
-bool LoadCosts::overlapping_wins(Tokens most) const {
-  constexpr double kGain = 0.1;
-  const Tokens first = head(most);
-  if (first == Tokens(0) || first == tokens) return false;
-  const auto before = static_cast<double>(first.value);
-  const auto rest = static_cast<double>(std::min(most, tokens - first).value);
-  const Seconds both = std::max(ahead + prefill(before), load(rest)) + apart;
-  const Seconds one = std::min(load(before + rest), ahead + prefill(before + rest));
-  return both < one * (1 - kGain);
-}
-
 // A request that waits could not have the tokens computed sooner either.
 Seconds MeasuredCrossoverPolicy::patience(const LoadCosts& costs) const {
   return costs.ahead + costs.prefill(static_cast<double>(costs.tokens.value));
@@ -125,14 +96,13 @@ Tokens MeasuredCrossoverPolicy::decide(const LoadCosts& costs, LoadMemory& memor
 }
 
 std::span<const std::string_view> load_policy_names() {
-  static constexpr std::string_view kNames[] = {"measured_crossover", "overlap", "always", "never"};
+  static constexpr std::string_view kNames[] = {"measured_crossover", "always", "never"};
   return kNames;
 }
 
 Result<std::unique_ptr<LoadPolicy>> make_load_policy(std::string_view policy) {
   using Made = std::unique_ptr<LoadPolicy>;
   if (policy == "measured_crossover") return Made(new MeasuredCrossoverPolicy);
-  if (policy == "overlap") return Made(new OverlapPolicy);
   if (policy == "always") return Made(new AlwaysLoadPolicy);
   if (policy == "never") return Made(new NeverLoadPolicy);
   std::string message = "no load policy \"" + std::string(policy) + "\"; available:";

@@ -26,7 +26,6 @@ struct LoadCosts {
   Bytes queued{0};  ///< bytes that the tier moves before these
   /// Time for which the engine computes other prompts first, whatever is decided.
   Seconds ahead{0};
-  Seconds apart{0};  ///< what computing a head apart from the rest costs
 
   [[nodiscard]] Seconds load(double n) const;
   [[nodiscard]] Seconds prefill(double n) const;
@@ -35,14 +34,6 @@ struct LoadCosts {
   /// The least length from which loading wins at every length; nothing where there is none (or none
   /// below 2^53 tokens).
   [[nodiscard]] std::optional<std::int64_t> crossover() const;
-  /// Works from both ends at once: how many leading tokens take the engine as long to compute,
-  /// after what it computes first, as those behind them, at most `most`, take to load. From 0
-  /// (loading is done before anything can be computed) to `tokens` (computing is).
-  /// Source: kvd design.
-  [[nodiscard]] Tokens head(Tokens most) const;
-  /// Working from both ends at once is faster than loading as much and than computing as much, by
-  /// at least a tenth.
-  [[nodiscard]] bool overlapping_wins(Tokens most) const;
 };
 
 /// Errors: InvalidArgument for values that are not finite and in range.
@@ -64,8 +55,6 @@ class LoadPolicy {
   [[nodiscard]] virtual Tokens decide(const LoadCosts& costs, LoadMemory& memory) const = 0;
   /// How long a load is waited for before the tokens are computed after all.
   [[nodiscard]] virtual Seconds patience(const LoadCosts& costs) const = 0;
-  /// A slow load runs while the engine computes what stands before it (LoadCosts::head).
-  [[nodiscard]] virtual bool overlaps() const { return false; }
 };
 
 /// Loads where measured rates say that the blocks come sooner than the engine could have computed
@@ -78,23 +67,13 @@ class LoadPolicy {
 /// noticed. The more that costs the rarer it is, so that all explorations together cost 1 /
 /// kExplore of the time.
 /// Source: kvd.
-class MeasuredCrossoverPolicy : public LoadPolicy {
+class MeasuredCrossoverPolicy final : public LoadPolicy {
  public:
   static constexpr double kMargin = 0.1;
   static constexpr double kExplore = 100;
   [[nodiscard]] std::string_view name() const override { return "measured_crossover"; }
   [[nodiscard]] Tokens decide(const LoadCosts& costs, LoadMemory& memory) const override;
   [[nodiscard]] Seconds patience(const LoadCosts& costs) const override;
-};
-
-/// As measured_crossover, but a prefix on disk loads from its end while the engine computes its
-/// head; what has not come soon after is computed, too. Engines that cannot go on behind tokens
-/// they did not compute (Attach::skips_ahead) are served as by measured_crossover.
-/// Source: kvd design.
-class OverlapPolicy final : public MeasuredCrossoverPolicy {
- public:
-  [[nodiscard]] std::string_view name() const override { return "overlap"; }
-  [[nodiscard]] bool overlaps() const override { return true; }
 };
 
 class AlwaysLoadPolicy final : public LoadPolicy {

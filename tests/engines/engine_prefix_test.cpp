@@ -308,52 +308,6 @@ TEST_F(EnginePrefixUnderPressure, WhatMemoryGaveUpIsFoundOnDisk) {
   EXPECT_EQ(failures(), 0);
 }
 
-/// Documents that the disk alone has, as kvd is started anew; what stands at their ends is read
-/// while the engine computes their heads, where that pays: it depends on the machine, so the link
-/// is tried at several rates, and answers have to be right at each. That it happens is for
-/// core_test.ControllerTails to show.
-class EnginePrefixOverlaps : public EnginePrefixOnDisk {
- protected:
-  KvdSettings settings() const override {
-    KvdSettings settings = EnginePrefixOnDisk::settings();
-    const std::string always = "policy = 'always'";
-    settings.extra.replace(settings.extra.find(always), always.size(), "policy = 'overlap'");
-    settings.dram = "32MiB";
-    settings.bandwidth = bandwidth_;
-    return settings;
-  }
-  std::string bandwidth_ = "unlimited";
-};
-
-TEST_F(EnginePrefixOverlaps, AnswersAreRightWhateverIsReadMeanwhile) {
-  constexpr std::uint64_t kDocuments = 4;
-  const auto asked = [](std::uint64_t n) { return asking(tokens_of(40 + n, 900), 4); };
-  std::vector<Generation> expected;
-  for (std::uint64_t n = 0; n < kDocuments; ++n) {
-    expected.push_back(right(asked(n)));
-    (void)ask(asked(n));
-  }
-  double overlapped = 0, loads = 0;
-  std::uint64_t unknown = 100;
-  for (const char* bandwidth : {"16MiB/s", "8MiB/s", "6MiB/s", "4MiB/s"}) {
-    bandwidth_ = bandwidth;
-    ASSERT_NO_FATAL_FAILURE(restart(SIGTERM));
-    // Until something was computed nobody knows what that costs.
-    for (const std::size_t tokens : {200U, 500U}) {
-      (void)ask(asking(tokens_of(++unknown, tokens), 8));
-    }
-    for (std::uint64_t n = 0; n < kDocuments; ++n) {
-      const Generation answer = ask(asked(n));
-      ASSERT_TRUE(answer.same_bits(expected[n])) << bandwidth << kvd_->log();
-      ASSERT_LT(cached(answer), 900U);
-    }
-    overlapped += count("kvd_prefix_overlapped_tokens_total");
-    loads += count("kvd_disk_blocks_total{direction=\"load\"}");
-  }
-  EXPECT_GT(loads, 0);
-  RecordProperty("overlapped_tokens", std::to_string(overlapped));
-}
-
 /// The control: the bytes that were found are those on disk.
 TEST_F(EnginePrefixUnderPressure, AByteFlippedMeanwhileIsAMiss) {
   const json asked = asking(tokens_of(1, kFirst));

@@ -73,7 +73,6 @@ class World {
     attach.name = "engine";
     attach.domain = domain;
     attach.streams_layers = streams_layers;
-    attach.skips_ahead = true;
     attach.devices = Devices(devices.of_rank(0));
     if (!level1) attach.model_class = shape;
     auto grant = controller->attach(attach, now);
@@ -197,12 +196,8 @@ class World {
       EngineRequest& request = engine.requests.at(entry.request.value);
       EXPECT_EQ(engine.table.at(entry.row).request, entry.request);
       const bool begins = request.tokens == 0 && request.told > 0;
-      const bool overlaps = controller->tuning().load.policy == "overlap";
-      const bool skips = overlaps && request.tokens > 0 && request.told > 0 && entry.prefill &&
-                         entry.present.value > request.tokens;
       if (begins) found += entry.present.value;
-      if (skips) skipped += entry.present.value - request.tokens;
-      EXPECT_TRUE(begins || skips || entry.present.value == request.tokens);
+      EXPECT_TRUE(begins || entry.present.value == request.tokens);
       request.tokens = entry.present.value + entry.tokens.value;
       request.done = request.tokens >= request.prompt + request.max_new;
       if (request.told > 0 && (request.done || random() % 4 == 0)) {
@@ -398,7 +393,6 @@ class World {
   std::size_t fail_copies = 0;  ///< n: the n-th copy from now fails
   std::map<RequestKey, Text> texts;
   std::int64_t found = 0;            ///< tokens that requests did not have to compute
-  std::int64_t skipped = 0;          ///< more of these, behind tokens that they did compute
   std::size_t streamed_by_rank = 0;  ///< groups that ranks but the first waited for
   std::size_t errors = 0;            ///< blocks that did not hold what they should
   bool corrupt_next = false;         ///< the control: the next copy brings wrong bytes

@@ -43,7 +43,6 @@ Result<Waited> wait(Wait until) {
 Result<KvdMemory> KvdMemory::attach(const Options& options, const Hyperparameters& model) {
   kvd_client::Options how;
   how.streams_layers = true;
-  how.skips_ahead = true;
   how.endpoint = options.endpoint;
   how.engine_name = options.name;
   how.shape = shape_of(options, model);

@@ -62,10 +62,6 @@ struct Options {
   /// with a streamed request. Without it, or where one rank of a group is without it, kvd keeps all
   /// layers of what runs in HBM.
   bool streams_layers = false;
-  /// RunEntry::tokens_present may be more than the engine has computed of a prompt: further blocks
-  /// were found meanwhile, and the engine goes on behind them. Under load.policy `overlap` the disk
-  /// reads the end of a prompt while the engine computes its head. Not for groups.
-  bool skips_ahead = false;
   Group group;  ///< the shape is then of one rank's share
   /// All that the bytes of a block depend on beside its tokens and the shape: weights by their
   /// content (no path, name or time), number format, layout, version. Requests of sessions whose

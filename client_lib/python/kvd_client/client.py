@@ -22,7 +22,6 @@ _TIMEOUT_S = 5.0
 # A region may be many GiB, and the daemon zeroes it before it lends it.
 _REGION_TIMEOUT_S = 30.0
 _STREAMS_LAYERS = 1
-_SKIPS_AHEAD = 2
 
 
 class Memory(enum.IntFlag):
@@ -100,8 +99,6 @@ class Client(Requests, Scheduling):
       Unsupported and the remedy. UNMAPPED, alone: any kvd will do, and allocate() raises.
     streams_layers: the program calls wait_layer() before and layer_done() after each layer group;
       all ranks of a group have to.
-    skips_ahead: while a prompt is computed, tokens_present of its next run may be more than the
-      program has computed: blocks behind were found meanwhile, and the program goes on behind them.
     group: this process is a rank of an engine of several processes.
     device: which of kvd's devices should lend the memory, in the order of kvd's [[device]] tables.
     timeout: seconds for the attach, and for attaching again.
@@ -125,7 +122,6 @@ class Client(Requests, Scheduling):
         memory: Memory = Memory.HOST,
         transport: Transport = Transport.ZMQ,
         streams_layers: bool = False,
-        skips_ahead: bool = False,
         group: Group | None = None,
         device: int = 0,
         timeout: float = _TIMEOUT_S,
@@ -140,7 +136,7 @@ class Client(Requests, Scheduling):
         options.device = device
         options.timeout_ns = _abi.nanoseconds(timeout)
         options.memory, options.transport = memory, transport
-        options.abilities = _STREAMS_LAYERS * streams_layers | _SKIPS_AHEAD * skips_ahead
+        options.abilities = _STREAMS_LAYERS * streams_layers
         self._handle = Handle(options)
 
     def close(self) -> None:

@@ -23,7 +23,6 @@ kc::Options options_of(const kvd_open_options& in) {
   if (in.memory != 0) options.memory = in.memory;
   options.transport = static_cast<kc::Transport>(in.transport);
   options.streams_layers = (in.abilities & KVD_STREAMS_LAYERS) != 0;
-  options.skips_ahead = (in.abilities & KVD_SKIPS_AHEAD) != 0;
   options.group = {in.group, in.ranks, in.rank};
   options.device = in.device;
   if (in.model != nullptr) options.model = in.model;

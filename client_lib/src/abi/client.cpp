@@ -36,7 +36,6 @@ kvd::client::Introduction introduction_of(const Options& options) {
   introduction.maps = options.memory != kUnmappedMemory;
   introduction.slab_kinds = introduction.maps ? options.memory : kHostMemory | kCudaMemory;
   introduction.streams_layers = options.streams_layers;
-  introduction.skips_ahead = options.skips_ahead;
   if (options.group.ranks > 0) {
     introduction.group.emplace();
     introduction.group->group = options.group.id;

@@ -28,7 +28,6 @@ wire::Hello hello_of(const Introduction& introduction) {
   hello.orphaned_bytes = introduction.orphaned.size();
   hello.slab_kinds = introduction.slab_kinds;
   hello.abilities = introduction.streams_layers ? wire::kStreamsLayers : 0;
-  if (introduction.skips_ahead) hello.abilities |= wire::kSkipsAhead;
   if (introduction.group) hello.abilities |= wire::kJoinsGroup;
   return hello;
 }

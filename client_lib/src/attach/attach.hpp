@@ -31,7 +31,6 @@ struct Introduction {
   std::uint32_t slab_kinds = wire::slab_kind_bit(wire::SlabKind::kHostMemfd);
   bool maps = true;  ///< false: it maps no slab, so no GPU is looked for
   bool streams_layers = false;
-  bool skips_ahead = false;
   std::optional<wire::JoinGroup> group;  ///< set for a rank of a tensor-parallel group
   /// The only GPU whose memory is acceptable; none: any is.
   std::optional<std::array<std::uint8_t, 16>> device;

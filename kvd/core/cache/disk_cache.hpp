@@ -63,15 +63,6 @@ class DiskCache {
   /// disk, and the request should wait.
   [[nodiscard]] bool brings(Request& request, const store::KeySpace& space, std::size_t asked,
                             std::uint32_t known);
-  /// For an engine that skips ahead, under a policy that overlaps: reads what stands behind a head
-  /// that the engine computes meanwhile. It is found when the engine gets there (skips.hpp). True:
-  /// more is on its way than before, and the claim should not wait for it.
-  bool brings_behind(Request& request, const store::KeySpace& space, std::size_t asked,
-                     std::uint32_t known);
-  /// When the block that is being read is expected; none: it is not being read.
-  [[nodiscard]] std::optional<TimePoint> expected(const Request& request,
-                                                  const store::KeySpace& space,
-                                                  std::uint32_t block);
 
   // ---- for blocks that stand for themselves ----
   // How many leading blocks of the chain are on disk, or on their way from there.
@@ -144,10 +135,8 @@ class DiskCache {
     std::vector<Row> rows;
     std::size_t under_way = 0;
     TimePoint since{0};
-    TimePoint expected{0};  ///< when all rows are here, going by measured rates
     TimePoint deadline{0};
     Bytes queued{0};       ///< bytes that were queued for reading before these
-    bool behind = false;   ///< a head is computed meanwhile, and no claim waits
     bool apart = false;    ///< each row is of use without those before it
     bool slow = false;     ///< some row did not come in time
     bool late = false;     ///< nobody waits for it any more
@@ -170,10 +159,6 @@ class DiskCache {
   /// The consecutive rows of the chain from block `first` up to `end` that nobody reads yet.
   [[nodiscard]] std::vector<Row> found(const Disk& disk, const Asked& asked, std::size_t first,
                                        std::size_t end, std::size_t most) const;
-  /// How many of the rows that `all` counts are computed while at most `rows` of those behind them
-  /// are read. All of them: reading gains nothing.
-  [[nodiscard]] std::int64_t head_of(const Request& request, const planner::LoadCosts& all,
-                                     std::int64_t rows) const;
   /// Reads that may still be ordered besides those under way.
   [[nodiscard]] std::size_t reads_left() const;
   /// DRAM that reads may still fill.
@@ -181,7 +166,7 @@ class DiskCache {
   /// Reads the rows, which stand behind the first `known` of the chain; they are waited for that
   /// long. Returns the run that brings them.
   std::uint64_t read(const Asked& asked, std::size_t known, std::vector<Row> rows,
-                     planner::Seconds patience, bool behind);
+                     planner::Seconds patience);
   /// Gives slots to as many of the rows as DRAM has room for, and drops the others.
   void take_dram(const Disk& disk, const Asked& asked, std::vector<Row>& rows);
   [[nodiscard]] planner::LoadCosts costs(const Disk& disk, const Asked& asked,

@@ -14,8 +14,6 @@ constexpr std::int64_t kDramShare = 4;  ///< reads may fill one part in so many 
 /// Assumed until reads have been measured: a plain NVMe drive.
 constexpr double kUsualRate = 1e9;
 
-bool begun(const Request& request) { return request.progress.last_iteration > 0; }
-
 }  // namespace
 
 DiskCache::Asked DiskCache::asked_by(const Request& request, const store::KeySpace& space) const {
@@ -59,67 +57,8 @@ bool DiskCache::brings(Request& request, const store::KeySpace& space, std::size
   take_dram(*disk, by, rows);
   if (rows.empty()) return false;
   const planner::Seconds patience = context_.load->patience(costs(*disk, by, rows.size()));
-  read(by, known, std::move(rows), patience, false);
+  read(by, known, std::move(rows), patience);
   return request.content.awaits_disk = true;
-}
-
-// Where the disk brings everything before anything could be computed, or brings nothing in time,
-// overlapping is no choice: it is one or the other.
-bool DiskCache::brings_behind(Request& request, const store::KeySpace& space, std::size_t asked,
-                              std::uint32_t known) {
-  const Session& session = requests_.session_of(request);
-  if (!context_.load->overlaps() || !session.info.skips_ahead || known >= asked) return false;
-  const Disk* disk = classes_.find(space);
-  std::optional<std::uint32_t>& asked_before = request.content.asked_disk;
-  if (disk == nullptr || !disk->directory || (asked_before && known <= *asked_before)) return false;
-  const std::int64_t room = dram_left(*disk) / disk->row_bytes();
-  const std::int64_t most = std::min(static_cast<std::int64_t>(reads_left()), room);
-  if (most <= 0) return false;
-  const Asked by = asked_by(request, space);
-  const std::vector<Row> there = found(*disk, by, known, asked, 2 * kMostReads);
-  if (there.empty()) return false;
-  if (begun(request)) asked_before = known + static_cast<std::uint32_t>(there.size() / 2);
-  planner::LoadCosts all = costs(*disk, by, there.size());
-  // Until it has begun, its own prompt counts as ahead, too, as for load.decide: computing a head
-  // takes engine time that others need, and loading takes none (planner/MODEL.md).
-  if (begun(request)) {
-    const Tokens own = request.goal.prompt - request.progress.planned;
-    const planner::Seconds own_s = by.prefill_token * static_cast<double>(own.value);
-    all.ahead = std::max(planner::Seconds(0), all.ahead - own_s);
-  }
-  // Overlapping costs one more iteration, and a pipelined engine misses its next one.
-  all.apart = planner::Seconds(2 * session.costs.decode_s);
-  const std::int64_t head = head_of(request, all, most);
-  if (head == 0 || head >= std::ssize(there)) return false;
-  std::vector<Row> rows(there.begin() + head,
-                        there.begin() + std::min(head + most, std::ssize(there)));
-  take_dram(*disk, by, rows);
-  if (rows.empty()) return false;
-  const std::uint32_t first = known + static_cast<std::uint32_t>(head);
-  request.content.tail = {first, first + static_cast<std::uint32_t>(rows.size())};
-  asked_before = request.content.tail.end - 1;
-  read(by, first, std::move(rows), context_.load->patience(all), true);
-  return true;
-}
-
-// Rounded to the nearest block. A prompt that is being computed already has a head.
-std::int64_t DiskCache::head_of(const Request& request, const planner::LoadCosts& all,
-                                std::int64_t rows) const {
-  const std::int64_t block_tokens = requests_.session_of(request).shape.block_tokens;
-  const Tokens most(rows * block_tokens);
-  const Tokens head = all.head(most);
-  if (head > Tokens(0) && !all.overlapping_wins(most)) return all.tokens.value / block_tokens;
-  const std::int64_t blocks = (head.value + block_tokens / 2) / block_tokens;
-  return begun(request) ? std::max<std::int64_t>(1, blocks) : blocks;
-}
-
-std::optional<TimePoint> DiskCache::expected(const Request& request, const store::KeySpace& space,
-                                             std::uint32_t block) {
-  const Disk* disk = classes_.find(space);
-  if (disk == nullptr) return std::nullopt;
-  const auto run = coming_.find({disk->id, classes_.name(space, request.content.chain[block])});
-  if (run == coming_.end()) return std::nullopt;
-  return runs_.at(run->second).expected;
 }
 
 std::size_t DiskCache::leading(const store::KeySpace& space, std::span<const Digest> chain) {
@@ -160,7 +99,7 @@ DiskCache::Coming DiskCache::bring(const Asked& asked) {
   if (!rows.empty()) {
     coming.blocks += rows.size();
     const planner::Seconds patience = context_.load->patience(costs(*disk, asked, rows.size()));
-    coming.runs.insert(read(asked, first, std::move(rows), patience, false));
+    coming.runs.insert(read(asked, first, std::move(rows), patience));
   } else if (coming.runs.empty()) {
     const bool others = reads_left() == 0 || (there && !reads_.empty());
     coming.code = others  ? ErrorCode::kWouldBlock
@@ -171,24 +110,18 @@ DiskCache::Coming DiskCache::bring(const Asked& asked) {
 }
 
 std::uint64_t DiskCache::read(const Asked& asked, std::size_t known, std::vector<Row> rows,
-                              planner::Seconds patience, bool behind) {
+                              planner::Seconds patience) {
   Disk& disk = *classes_.find(asked.space);
   const double most = to_seconds(context_.config.disk.patience);
   const auto from = asked.chain.begin() + static_cast<std::ptrdiff_t>(asked.apart ? known : 0);
   const auto end = asked.chain.begin() + static_cast<std::ptrdiff_t>(known + rows.size());
-  const planner::LoadCosts load = costs(disk, asked, rows.size());
-  const auto from_now = [&](planner::Seconds time) {
-    return context_.now +
-           Nanoseconds(static_cast<std::int64_t>(1e9 * std::min(most, time.count())));
-  };
+  const auto waits = std::min(most, patience.count());
   return start({.disk = disk.id,
                 .wanted = {asked.space, asked.taker, {from, end}, {}, asked.saved},
                 .rows = std::move(rows),
                 .since = context_.now,
-                .expected = from_now(load.load(static_cast<double>(load.tokens.value))),
-                .deadline = from_now(patience),
+                .deadline = context_.now + Nanoseconds(static_cast<std::int64_t>(1e9 * waits)),
                 .queued = disk.row_bytes() * std::ssize(reads_),
-                .behind = behind,
                 .apart = asked.apart});
 }
 
@@ -351,7 +284,6 @@ bool DiskCache::expire() {
   for (auto& [id, run] : runs_) {
     if (run.late || run.deadline > context_.now) continue;
     run.late = true;
-    if (run.behind) continue;
     any = true;
     ++context_.counters.prefixes.disk.late;
   }

@@ -58,8 +58,7 @@ Found Prefixes::find(Request& request) {
   const std::uint32_t known =
       store_.cache.share(request.table, space(request), std::span(content.chain).first(asked));
   // Where layers stream, no block can be brought in whole.
-  if (request.layers.away.empty() && !disk_.brings_behind(request, space(request), asked, known) &&
-      disk_.brings(request, space(request), asked, known)) {
+  if (request.layers.away.empty() && disk_.brings(request, space(request), asked, known)) {
     give_back(request);
     return Found::kSoon;
   }
@@ -73,75 +72,6 @@ Found Prefixes::find(Request& request) {
   if (what == Found::kInDram || is_mapped(request)) return what;
   give_back(request);
   return Found::kSoon;
-}
-
-bool Prefixes::knows_behind(const Request& request) {
-  const Content& content = request.content;
-  const std::int64_t block_tokens = requests_.session_of(request).shape.block_tokens;
-  const std::int64_t planned = request.progress.planned.value;
-  if (content.apart || planned % block_tokens != 0) return false;
-  // Outside its tail the request would miss iterations for blocks that load.policy does not want.
-  const auto block = static_cast<std::uint32_t>(planned / block_tokens);
-  if (block < content.tail.first || block >= content.tail.end) return false;
-  if (block >= most(request) || block == content.tried_skip) return false;
-  return store_.cache.knows(request.table, content.named, space(request), content.chain, block);
-}
-
-std::optional<TimePoint> Prefixes::worth_waiting(const Request& request) {
-  const Session& session = requests_.session_of(request);
-  const Content::Tail& tail = request.content.tail;
-  const std::int64_t planned = request.progress.planned.value;
-  const auto block = static_cast<std::uint32_t>(planned / session.shape.block_tokens);
-  if (planned % session.shape.block_tokens != 0 || block < tail.first || block >= tail.end)
-    return {};
-  const auto expected = disk_.expected(request, space(request), block);
-  if (!expected) return {};
-  const double part_s = Knowledge::prefill_token_s(session) *
-                        static_cast<double>(std::int64_t{tail.part()} * session.shape.block_tokens);
-  const Nanoseconds part(static_cast<std::int64_t>(1e9 * part_s));
-  if (context_.now < *expected - part || context_.now >= *expected + part) return {};
-  return *expected + part;
-}
-
-Found Prefixes::find_behind(Request& request) {
-  Content& content = request.content;
-  const std::int64_t block_tokens = requests_.session_of(request).shape.block_tokens;
-  const std::uint32_t own = content.named;
-  content.tried_skip = own;
-  // As in find(): it does not count among those that keep a block in HBM.
-  request.table.set_parked(true);
-  const auto asked = std::span(content.chain).first(most(request));
-  const std::uint32_t known = store_.cache.share(request.table, space(request), asked);
-  const auto [what, blocks, in_hbm] = wanted(request, usable(request, known));
-  free(store_.cache.truncate(request.table, std::max(own, blocks)));
-  request.table.set_parked(false);
-  if (blocks <= own) return Found::kNothing;
-  content.behind = own;
-  content.named = request.sealed = blocks;
-  request.progress.tokens = request.progress.planned = Tokens(blocks * block_tokens);
-  requests_.session_of(request).ahead.wanting.insert(&request);
-  if (what == Found::kInDram || is_mapped(request)) return what;
-  stay_behind(request);
-  return Found::kNothing;
-}
-
-void Prefixes::stay_behind(Request& request) {
-  Content& content = request.content;
-  const std::uint32_t own = *std::exchange(content.behind, std::nullopt);
-  std::vector<store::RowId> left = rows(request);
-  left.erase(left.begin(), left.begin() + own);
-  free(store_.cache.truncate(request.table, own));
-  store_.tiers.free(Tier::kHbm, vacate_parked(left));
-  content.named = request.sealed = own;
-  request.synced = std::min(request.synced, own);
-  const std::int64_t block_tokens = requests_.session_of(request).shape.block_tokens;
-  request.progress.tokens = request.progress.planned = Tokens(own * block_tokens);
-}
-
-void Prefixes::bring_behind(Request& request) {
-  const std::int64_t block_tokens = requests_.session_of(request).shape.block_tokens;
-  const auto begun = static_cast<std::uint32_t>(request.progress.planned.value / block_tokens);
-  disk_.brings_behind(request, space(request), most(request), begun);
 }
 
 // Otherwise a prefix that requests keep asking for would never leave a slab that a region waits
@@ -221,13 +151,8 @@ void Prefixes::count(const Request& request) {
   Counters::Prefixes& counters = context_.counters.prefixes;
   ++counters.prompts;
   counters.asked += static_cast<std::uint64_t>(request.goal.prompt.value);
-  count(request, 0);
-}
-
-void Prefixes::count(const Request& request, std::uint32_t first) {
-  Counters::Prefixes& counters = context_.counters.prefixes;
   const auto block_tokens = std::uint64_t{requests_.session_of(request).shape.block_tokens};
-  for (std::uint32_t block = first; block < request.content.named; ++block) {
+  for (std::uint32_t block = 0; block < request.content.named; ++block) {
     store_.cache.offer_to_disk(row(request, block));
     const bool loads = !store_.blocks.complete(row(request, block), Tier::kHbm);
     counters.found[loads ? 1 : 0] += block_tokens;
@@ -249,8 +174,7 @@ void Prefixes::name(Request& request) {
       if (!store_.blocks.block(request.table[block * request.table.groups() + group]).sealed)
         return;
     }
-    const auto done = store_.cache.name(
-        request.table, {where, block, content.chain[block], saved, block < content.tail.end});
+    const auto done = store_.cache.name(request.table, {where, block, content.chain[block], saved});
     content.apart = !done.ok() || !*done;
     if (content.apart) return;
   }

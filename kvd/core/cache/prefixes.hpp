@@ -3,7 +3,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
-#include <optional>
 #include <vector>
 
 #include "ipc/vocabulary/digest.hpp"
@@ -47,24 +46,8 @@ class Prefixes {
   /// The request did not get the rest of its blocks: it holds nothing again.
   void give_back(Request& request);
 
-  /// Whether the disk has brought the blocks that it was asked for, behind those that a prompt has
-  /// now or will have once its iteration has ended.
-  [[nodiscard]] bool knows_behind(const Request& request);
-  /// The same for a request that no iteration runs and whose blocks are all named: the known blocks
-  /// behind become its own and count as computed. kNothing: it stays as it was.
-  [[nodiscard]] Found find_behind(Request& request);
-  /// The request did not get its next blocks: it goes on behind those it had.
-  void stay_behind(Request& request);
-  /// For a request that knows nothing yet behind its computed tokens, but for which the disk is
-  /// about to bring something: until when waiting is worth it. Computing a part instead would not
-  /// be done sooner.
-  [[nodiscard]] std::optional<TimePoint> worth_waiting(const Request& request);
-  /// Calls DiskCache::brings_behind for the request.
-  void bring_behind(Request& request);
   /// Counts a request that begins with blocks that were found.
   void count(const Request& request);
-  /// Counts a request that goes on behind found blocks, which begin with block `first`.
-  void count(const Request& request, std::uint32_t first);
   /// Names the request's sealed blocks, so that others find them from now on. It is called after
   /// blocks were sealed or their content was told. Where one event completes many, the rest follows
   /// with the events after it.

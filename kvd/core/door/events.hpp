@@ -35,7 +35,6 @@ struct Attach {
   std::optional<ModelClass> model_class;  ///< none: level 1
   /// Its engine waits for layers; if not, none of its layers stream.
   bool streams_layers = false;
-  bool skips_ahead = false;  ///< its engine goes on behind tokens that it did not compute
   Bytes orphaned;
   Bytes kept;       ///< bytes that the shell keeps for the session
   Devices devices;  ///< devices of its HBM

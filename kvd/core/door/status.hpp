@@ -238,8 +238,6 @@ struct Counters {
     std::uint64_t prompts = 0;             ///< prompts that began, and whose content was told
     std::uint64_t asked = 0;               ///< tokens of these prompts
     std::uint64_t found[kTiers] = {0, 0};  ///< tokens of these prompts that a tier had
-    /// Found tokens that were brought while those before them were computed.
-    std::uint64_t overlapped = 0;
     std::uint64_t evicted_bytes[kTiers] = {0, 0};
     struct Disk {
       std::uint64_t loads = 0, stores = 0;  ///< blocks of all layer groups

@@ -129,19 +129,6 @@ struct Content {
   /// How many blocks were known when the disk was asked last; it is asked again once more are
   /// known.
   std::optional<std::uint32_t> asked_disk{};
-  /// Blocks [first, end) that the disk was asked for while the request computes those before them.
-  struct Tail {
-    std::uint32_t first = 0, end = 0;
-    /// Blocks that do not come in time are computed this many at a time.
-    [[nodiscard]] std::uint32_t part() const { return std::max(1u, (end - first) / 4); }
-  } tail;
-  /// Until then the tail is about to come, and nothing is computed instead.
-  TimePoint awaits_tail{0};
-  /// More is known than it has computed, so it waits for its iteration to end.
-  bool awaits_skip = false;
-  std::uint32_t tried_skip = 0;  ///< how many blocks were computed when a skip was last tried
-  /// How many blocks it had when those behind them began to come; none: nothing comes.
-  std::optional<std::uint32_t> behind{};
 };
 
 /// Its transfers under way, at most one of each kind.

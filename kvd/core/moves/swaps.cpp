@@ -62,11 +62,7 @@ ErrorCode Swaps::swap_in(Request& request) {
     return ErrorCode::kWouldBlock;
   }
   const std::uint32_t groups = session.groups();
-  // A request that goes on behind what comes has grown while it was computed, and will grow
-  // further.
-  const auto whole = request.content.behind
-                         ? request.table.blocks()
-                         : static_cast<std::uint32_t>(session.blocks_for(request.room_to_run()));
+  const auto whole = static_cast<std::uint32_t>(session.blocks_for(request.room_to_run()));
   const std::uint32_t known = request.table.size();
   const bool all_in_dram = request.table.all_in(Tier::kDram);
   const bool lacks_all = request.table.in(Tier::kHbm) == 0 && request.layers.away.empty();
@@ -194,7 +190,6 @@ void Swaps::finish_in(Request& request, store::Transfer transfer, bool ok) {
   Session& session = requests_.session_of(request);
   request.moves.rotation = Ticket();
   const bool begins = request.begins_with_found();
-  if (request.content.behind) return finish_skip(request, ok);
   if (!ok && begins) {
     prefixes_.give_back(request);
     request.place = Location::kOut;
@@ -231,16 +226,6 @@ void Swaps::finish_in(Request& request, store::Transfer transfer, bool ok) {
   knowledge_.returned(request);
   ++session.totals.rotations_in;
   ++context_.counters.rotations_in;
-}
-
-// Blocks that DRAM has stay there; DRAM may lack those that the request had computed before.
-void Swaps::finish_skip(Request& request, bool ok) {
-  request.place = Location::kIn;
-  if (!ok) {
-    request.moves.in = Ticket();
-    return prefixes_.stay_behind(request);
-  }
-  request.content.behind.reset();
 }
 
 void Swaps::finish_sync(Request& request, const store::Transfer& transfer, bool ok) {

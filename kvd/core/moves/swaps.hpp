@@ -48,7 +48,6 @@ class Swaps {
   void finish(store::Transfer transfer, bool ok);
   void finish_out(Request& request, const store::Transfer& transfer, bool ok);
   void finish_in(Request& request, store::Transfer transfer, bool ok);
-  void finish_skip(Request& request, bool ok);
   void finish_sync(Request& request, const store::Transfer& transfer, bool ok);
   void finish_fetch(Request& request);
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <iterator>
-#include <limits>
 #include <utility>
 
 #include "ipc/vocabulary/layer_mark.hpp"
@@ -62,10 +61,7 @@ bool Replies::begins_with_prompt(const Request& request) {
 Hold Replies::hold_or_none(Session& session, Request& request, Tokens tokens, bool promises) {
   const Hold hold = hold_reason(request, promises);
   if (hold != Hold::kNone) return hold;
-  const bool runs = request.progress.last_iteration > session.iterations.finished;
-  const bool awaits =
-      (request.content.awaits_skip && runs) || context_.now < request.content.awaits_tail;
-  if (tokens <= Tokens(0) || awaits) return Hold::kWaiting;  // its turn comes later
+  if (tokens <= Tokens(0)) return Hold::kWaiting;  // its turn comes later
   const std::int64_t needs = session.blocks_for(request.progress.planned + tokens);
   const bool has_room = needs <= std::int64_t{request.table.blocks()};
   request.starved = !has_room || !streams_.stage(session, request);
@@ -117,18 +113,7 @@ Tokens Replies::prefill_tokens(const Session& session, const Request& request) {
   if (iterations.chunk) tokens = std::min(tokens, *iterations.chunk - iterations.granted_prefill);
   // A prompt that prefills chunk by chunk has blocks for no more.
   const Tokens room(std::int64_t{request.table.blocks()} * session.shape.block_tokens);
-  return std::min({tokens, room - request.progress.planned, until_tail(session, request)});
-}
-
-// While the disk reads what stands behind the head, an iteration ends where that tail begins, and,
-// as long as the tail has not come, after each part of it.
-Tokens Replies::until_tail(const Session& session, const Request& request) {
-  const Content::Tail& tail = request.content.tail;
-  const Tokens planned = request.progress.planned;
-  const std::int64_t begun = planned.value / session.shape.block_tokens;
-  if (begun >= tail.end) return Tokens(std::numeric_limits<std::int64_t>::max());
-  const std::int64_t end = begun < tail.first ? tail.first : begun + tail.part();
-  return Tokens(end * session.shape.block_tokens) - planned;
+  return std::min(tokens, room - request.progress.planned);
 }
 
 TableRow Replies::table_row(const Session& session, Request& request) const {

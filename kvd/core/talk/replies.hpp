@@ -39,7 +39,6 @@ class Replies {
   void grant(Session& session, Request& request, Tokens tokens, Draft& next);
   void publish(Session& session, Draft& next);
   [[nodiscard]] static Tokens prefill_tokens(const Session& session, const Request& request);
-  [[nodiscard]] static Tokens until_tail(const Session& session, const Request& request);
   [[nodiscard]] TableRow table_row(const Session& session, Request& request) const;
   /// The slots of a request whose blocks are all in HBM.
   [[nodiscard]] std::vector<SlotId> slots_in_hbm(const Request& request) const;

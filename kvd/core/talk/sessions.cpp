@@ -27,7 +27,6 @@ Result<AttachGrant> Sessions::attach(const Attach& attach) {
   session.generation = Generation(++last_generation_);
   if (session.shape.ranks > 1) {
     session.ranks.emplace().finished.assign(session.shape.ranks, 0);
-    session.info.skips_ahead = false;  // ranks are at different tokens
     last_engine_ += session.shape.ranks - 1;
     last_generation_ += session.shape.ranks - 1;
   }

@@ -32,8 +32,6 @@ Result<StepReply> Steps::next(Session& session, const Step& step) {
     regions_.yield({session.info.domain, device}, session.id);
   }
   streams_.install(session);
-  // Blocks that were brought meanwhile need not be computed, nor counted as work.
-  skips_.go_on(session);
   // Admission comes before rotation, which passes over requests that are held back.
   line_.begin_step(session.info.domain);
   admission_.admit(session);

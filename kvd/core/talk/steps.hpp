@@ -11,7 +11,6 @@
 #include "kvd/core/moves/needs.hpp"
 #include "kvd/core/moves/promises.hpp"
 #include "kvd/core/moves/regions.hpp"
-#include "kvd/core/moves/skips.hpp"
 #include "kvd/core/moves/streams.hpp"
 #include "kvd/core/moves/swaps.hpp"
 #include "kvd/core/talk/replies.hpp"
@@ -41,7 +40,6 @@ class Steps {
         streams_(streams),
         needs_(needs),
         swaps_(swaps),
-        skips_(ground, swaps),
         promises_(promises),
         regions_(regions),
         claims_(claims),
@@ -54,8 +52,6 @@ class Steps {
 
   /// Takes in what the engine did and decides what it does next.
   [[nodiscard]] Result<StepReply> next(Session& session, const Step& step);
-  /// The disk has brought something: requests that wait for it go on.
-  void on_read() { skips_.on_read(); }
 
  private:
   Context& context_;
@@ -67,7 +63,6 @@ class Steps {
   Streams& streams_;
   Needs& needs_;
   Swaps& swaps_;
-  Skips skips_;
   Promises& promises_;
   Regions& regions_;
   Claims& claims_;

@@ -47,8 +47,7 @@ WaitReason Waits::of(const Request& request) const {
   if (drained) return WaitReason::kDrained;
   if (request.forced_out()) return WaitReason::kForced;
   if (request.paused()) return WaitReason::kPaused;
-  if (request.content.awaits_disk || context_.now < request.content.awaits_tail)
-    return WaitReason::kDisk;
+  if (request.content.awaits_disk) return WaitReason::kDisk;
   if (request.order.claim != 0) {
     if (request.order.awaits_mapping) return WaitReason::kMapping;
     return makes_way_.contains(session.info.domain) ? WaitReason::kPromised : WaitReason::kMemory;

@@ -132,7 +132,6 @@ void add_prefixes(const ControllerStatus& status, Samples& out) {
   out.add("kvd_kept_dropped_blocks", {"domain"}, kept.dropped.nobodys);
   out.add("kvd_kept_dropped_blocks", {"parent"}, kept.dropped.headless);
   out.add("kvd_prefix_tokens_total", {"computed"}, c.asked - c.found[0] - c.found[1]);
-  out.add("kvd_prefix_overlapped_tokens_total", {}, c.overlapped);
 }
 
 void add_copies(const ControllerStatus& status, Samples& out) {

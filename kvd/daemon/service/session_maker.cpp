@@ -108,7 +108,6 @@ Result<core::Attach> SessionMaker::application_of(const Introduction& introducti
   attach.uid = identity.uid;
   attach.model_class = shape;
   attach.streams_layers = (hello.abilities & wire::kStreamsLayers) != 0;
-  attach.skips_ahead = (hello.abilities & wire::kSkipsAhead) != 0;
   attach.devices = core::Devices(DeviceId(hello.shape.device));
   const bool ring = static_cast<wire::TransportKind>(hello.transport) == wire::TransportKind::kRing;
   const Bytes own = kPages + Bytes(ring ? std::int64_t{shm::kRingMemfdBytes} : 0);

@@ -111,7 +111,7 @@ Status check_policy(const Setting& setting) {
   }
   const bool unified = planner::without_guards(policy.name) == "unified";
   const bool asked = unified || policy.tuning.placement.policy == "none";
-  if (!asked || policy.oracle || policy.tuning.load.policy == "overlap") {
+  if (!asked || policy.oracle) {
     return refuse(
         "engines that place their blocks ask for rotation and admission policies, not for " +
         policy.name);

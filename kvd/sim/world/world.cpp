@@ -99,7 +99,6 @@ Status World::attach() {
   for (std::size_t i = 0; i < drivers_.size(); ++i) {
     core::Attach attach;
     attach.streams_layers = true;
-    attach.skips_ahead = true;
     attach.name = "engine" + std::to_string(i);
     attach.domain = DomainId(setting_.engines[i].domain);
     attach.domain_name = std::to_string(setting_.engines[i].domain);

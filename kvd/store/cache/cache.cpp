@@ -74,24 +74,12 @@ Result<bool> Cache::name(BlockTable& table, const NewRow& row) {
   if (!space) return false;
   KVD_ASSIGN_OR_RETURN(const EntryId entry,
                        shelf.index.insert({space, parent, row.digest, row.saved}));
-  if (shelf.rows.contains(entry) && !(row.replaces && give_up(shelf, entry))) {
+  if (shelf.rows.contains(entry)) {
     shelf.index.release(entry);
     return false;
   }
   shelf.rows.add(entry, blocks_.name(table, row.block, entry));
   follow();
-  return true;
-}
-
-// False where a table names the row, HBM has it, or a copy reads it.
-bool Cache::give_up(Shelf& shelf, EntryId entry) {
-  const RowId row = shelf.rows.at(entry);
-  const bool used = !blocks_.row(row).owners.empty() || blocks_.complete(row, Tier::kHbm);
-  if (used || shelf.copied.contains(entry) || shelf.read.contains(entry)) return false;
-  SlotsByTier slots;
-  erase(shelf, row, slots);
-  (void)shelf.index.forget(entry, CacheTier::kDram);
-  for (const Tier tier : kMemory) tiers_.free(tier, std::move(slots[number(tier)]));
   return true;
 }
 
@@ -111,22 +99,6 @@ std::uint32_t Cache::share(BlockTable& table, const KeySpace& space,
   shelf.index.release(found.first(own));  // the table has a lease of each
   for (const EntryId entry : found.subspan(own)) blocks_.share(table, shelf.rows.at(entry));
   return static_cast<std::uint32_t>(found.size());
-}
-
-bool Cache::knows(const BlockTable& table, std::uint32_t named, const KeySpace& space,
-                  std::span<const Digest> chain, std::uint32_t block) {
-  follow();
-  Index& index = shelf(space.domain).index;
-  const SpaceId id = index.known(space);
-  EntryId entry;
-  if (named > 0) {
-    entry = blocks_.row(blocks_.block(table[(named - 1) * table.groups()]).row).key;
-  }
-  for (std::uint32_t i = named; i <= block; ++i) {
-    entry = index.peek(id, chain[i], entry);
-    if (!entry) return false;
-  }
-  return index.at(entry).in(CacheTier::kHbm) || index.at(entry).in(CacheTier::kDram);
 }
 
 // From the tail: a block goes before those it follows.

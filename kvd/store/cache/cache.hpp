@@ -103,7 +103,6 @@ class Cache {
     std::uint32_t block = 0;  ///< its number: sealed in all layer groups, and all before it named
     Digest digest;
     SecondsPerByte saved;
-    bool replaces = false;  ///< a cached row that DRAM alone has makes way for this one
   };
   /// False: a row of another table, or one that is cached, has the key. This one, and those after
   /// it, remain the table's own. Errors: those of Index::insert.
@@ -114,10 +113,6 @@ class Cache {
   /// Precondition: blocks of the space have as many layer groups as the table; what it has already
   /// are the first rows of the chain.
   std::uint32_t share(BlockTable& table, const KeySpace& space, std::span<const Digest> chain);
-  /// Whether HBM or DRAM has the block of that number. `named`: how many leading rows of the chain
-  /// are the table's. The rows between these and the block need not have a place.
-  [[nodiscard]] bool knows(const BlockTable& table, std::uint32_t named, const KeySpace& space,
-                           std::span<const Digest> chain, std::uint32_t block);
   /// The table gives up all blocks of each layer group beyond the first `blocks`. Returns the slots
   /// of blocks that nothing else can find, among them all slots of a row that no tier has whole.
   /// `leave_hbm`: an engine may still write to HBM, so rows that no other table names stay in DRAM
@@ -213,7 +208,6 @@ class Cache {
   [[nodiscard]] Shelf& shelf_of(RowId row) { return shelf(domain_of(row)); }
   void consider_for_disk(DomainId domain, Shelf& shelf, EntryId entry);
   void leave(RowId row, bool leave_hbm, SlotsByTier& slots);
-  [[nodiscard]] bool give_up(Shelf& shelf, EntryId entry);
   void erase(Shelf& shelf, RowId row, SlotsByTier& slots);
   [[nodiscard]] std::string fault_of(const Shelf& shelf) const;
 

@@ -25,7 +25,6 @@ h100-pcie-llama3-8b, the disk is a queue with a rate. Conversations (gen:chat of
 with hash_ids such as Mooncake's), HBM and DRAM together hold 5 % of their different blocks, the disk
 all. Each row says by how much the mean time to the first token under load.policy = measured_crossover
 is above that under the better of always and never, as a share of that; below 0 it is better than both.
-Each row overlap… says the same of load.policy = overlap beside measured_crossover; it has no limit.
 
   regret                                                                       limit .10
   regret_slow_disk  the same, the disk ten times slower from the middle on     limit .10
@@ -116,10 +115,8 @@ void add_regret(const std::string& load, sim::Setting setting, std::vector<Row>&
   const double always = mean_ttft(setting, "always");
   const double never = mean_ttft(setting, "never");
   const double ours = mean_ttft(setting, "measured_crossover");
-  const double overlap = mean_ttft(setting, "overlap");
   const double better = std::min(always, never);
   rows.push_back({"regret" + load, ours / better - 1, {}, {}, "of the better one's mean TTFT"});
-  rows.push_back({"overlap" + load, overlap / ours - 1, {}, {}, "of measured_crossover's"});
 }
 
 int load(const Arguments& arguments) {

@@ -79,12 +79,8 @@ TEST_F(CacheTest, ATableGetsWhatIsKnownBehindItsOwn) {
   compute(first, 2);
   ASSERT_EQ(name(first, prompt), 2u);
   EXPECT_EQ(sut.share(second, space_of(1), prompt), 2u);
-  EXPECT_FALSE(sut.knows(second, 2, space_of(1), prompt, 2)) << "nobody has it yet";
   compute(first, 3);
   ASSERT_EQ(name(first, prompt, 2), 3u);
-  EXPECT_TRUE(sut.knows(second, 2, space_of(1), prompt, 2));
-  EXPECT_TRUE(sut.knows(second, 2, space_of(1), prompt, 4)) << "it stands behind others";
-  EXPECT_FALSE(sut.knows(second, 2, space_of(1), prompt, 5));
   EXPECT_EQ(sut.share(second, space_of(1), std::span(prompt).first(4)), 4u);
   EXPECT_EQ(second.blocks(), 4u);
   EXPECT_EQ(second[7], first[7]);
@@ -92,37 +88,6 @@ TEST_F(CacheTest, ATableGetsWhatIsKnownBehindItsOwn) {
   EXPECT_EQ(sut.evictable(kA, Tier::kHbm), kRow) << "of the other four each has a lease";
   truncate(second);
   EXPECT_EQ(sut.evictable(kA, Tier::kHbm), kRow * 5);
-}
-
-TEST_F(CacheTest, ACachedRowOfDramAloneMakesWayForAComputedOne) {
-  BlockTable first(kGroups), second(kGroups);
-  compute(first, 2);
-  ASSERT_EQ(name(first, prompt), 2u);
-  copy(first, 0);
-  copy(first, 1);
-  truncate(first);
-  tiers.free(Tier::kHbm, sut.evict(kA, Tier::kHbm, kRow * 2));
-  compute(second, 2);
-  EXPECT_EQ(name(second, prompt), 0u) << "they are known, and stay";
-  const auto replaced = [&](std::uint32_t block) {
-    const auto done = sut.name(second, {space_of(1), block, prompt[block], kSaved, true});
-    return done.ok() && *done;
-  };
-  EXPECT_TRUE(replaced(0));
-  EXPECT_EQ(sut.evictable(kA, Tier::kDram), kRow);
-  EXPECT_TRUE(replaced(1));
-  EXPECT_EQ(sut.evictable(kA, Tier::kDram), Bytes(0));
-  BlockTable third(kGroups);
-  EXPECT_EQ(sut.share(third, space_of(1), prompt), 2u);
-  EXPECT_EQ(third[0], second[0]);
-  BlockTable fourth(kGroups);
-  compute(fourth, 1);
-  const auto done = sut.name(fourth, {space_of(1), 0, prompt[0], kSaved, true});
-  ASSERT_TRUE(done.ok());
-  EXPECT_FALSE(*done) << "somebody runs on it";
-  truncate(fourth);
-  truncate(third);
-  truncate(second);
 }
 
 TEST_F(CacheTest, EvictsWhatWasAskedForLeastAndTailsFirst) {
