@@ -14,8 +14,8 @@ set -eu
 top=$(cd "$(dirname "$0")/../.." && pwd)
 BUILD=${BUILD:-$top/build/release}
 OUT=${1:-./kvd-bundle}
-programs=${PROGRAMS:-"kvd kvd-admin kvd-holder kvdctl kvd-plan kvd-bench kvd-pattern kvd-gpu-report kvd-listed"}
-tests=${TESTS-"cuda_contract_test slot_kernels_test daemon_cuda_test cuda_processes_test cuda_schedule_test kvd-cuda-daemon kvd-cuda-engine"}
+programs=${PROGRAMS:-"kvd kvd-admin kvd-holder kvdctl kvd-plan kvd-pattern kvd-gpu-report kvd-listed"}
+tests=${TESTS-"cuda_contract_test daemon_cuda_test cuda_processes_test cuda_schedule_test kvd-cuda-daemon kvd-cuda-engine"}
 
 fail() { echo "bundle.sh: $*" >&2; exit 1; }
 [ -d "$BUILD" ] || fail "no build folder $BUILD: cmake --preset release && cmake --build --preset release"

@@ -8,7 +8,6 @@
 #include <sstream>
 
 #include "ipc/vocabulary/bounded_input.hpp"
-#include "kvd/daemon/config/copy_table.hpp"
 #include "tests/fuzz/fuzz.hpp"
 
 namespace kvd::fuzz {
@@ -98,7 +97,6 @@ void run(View input) {
   // The file alone: a fault for each of thousands of flags takes all the time, and tells nothing.
   check_config(expanded(file), flags);
   check_lines(text);
-  (void)daemon::read_copy_table(File(text).name());
 }
 
 }  // namespace kvd::fuzz

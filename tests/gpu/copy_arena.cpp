@@ -11,44 +11,35 @@ namespace {
 
 constexpr std::uint32_t kMostSegments = 16384;
 constexpr int kLeastRounds = 3;
-constexpr unsigned kKernelBlocks = 32;
 
 std::size_t index(Direction direction) { return static_cast<std::size_t>(direction); }
 
 }  // namespace
 
 const char* name(Method method) {
-  constexpr const char* kNames[] = {"batch", "loop", "waited", "kernel", "rows2d", "rows3d"};
+  constexpr const char* kNames[] = {"batch", "loop", "waited", "rows2d", "rows3d"};
   return kNames[static_cast<std::size_t>(method)];
 }
 
 Result<std::unique_ptr<CopyArena>> CopyArena::make(const Gpu& gpu, Bytes half) {
   KVD_ASSIGN_OR_RETURN(GpuSlab device, GpuSlab::make(gpu, half * 2));
   KVD_ASSIGN_OR_RETURN(PinnedMemory host, PinnedMemory::make(gpu, half * 4));
-  const Bytes list(std::int64_t{kMostSegments} * 8);
-  KVD_ASSIGN_OR_RETURN(PinnedMemory lists, PinnedMemory::make(gpu, list * 2));
-  KVD_ASSIGN_OR_RETURN(kernels::cuda::SlotKernels slot_kernels,
-                       kernels::cuda::SlotKernels::load(gpu.driver()));
   KVD_ASSIGN_OR_RETURN(cuda::Stream in, cuda::Stream::create(gpu.driver()));
   KVD_ASSIGN_OR_RETURN(cuda::Stream out, cuda::Stream::create(gpu.driver()));
   return std::unique_ptr<CopyArena>(new CopyArena(gpu, half, std::move(device), std::move(host),
-                                                  std::move(lists), slot_kernels,
                                                   {std::move(in), std::move(out)}));
 }
 
 CopyArena::CopyArena(const Gpu& gpu, Bytes half, GpuSlab device, PinnedMemory host,
-                     PinnedMemory lists, kernels::cuda::SlotKernels slot_kernels,
                      std::array<cuda::Stream, 2> streams)
     : gpu_(gpu),
       half_(half),
       device_(std::move(device)),
       host_(std::move(host)),
-      lists_(std::move(lists)),
-      slot_kernels_(slot_kernels),
       streams_(std::move(streams)) {}
 
 // Slots of the direction's half in random order at the host, packed at the device: what a request's
-// blocks look like to the pool, and what the kernels do.
+// blocks look like to the pool.
 CopyArena::Work CopyArena::prepare(Direction direction, Bytes segment, std::uint32_t count) {
   const bool in = direction == Direction::kHostToDevice;
   const std::size_t side = index(direction);
@@ -57,9 +48,6 @@ CopyArena::Work CopyArena::prepare(Direction direction, Bytes segment, std::uint
   work.count = count;
   work.device = device_.address() + side * half_.size();
   work.host = host_.address() + side * 2 * half_.size();
-  work.list = lists_.device_address() + side * kMostSegments * 8;
-  const CUdeviceptr kernel_host = host_.device_address() + side * 2 * half_.size();
-  std::uint64_t* list = lists_.words() + side * kMostSegments;
   std::vector<std::uint32_t> order(
       std::min<std::size_t>(static_cast<std::size_t>(half_ / segment),
                             std::max<std::size_t>(std::size_t{count} * 2, 64)));
@@ -71,7 +59,6 @@ CopyArena::Work CopyArena::prepare(Direction direction, Bytes segment, std::uint
     work.copies.to.push_back(in ? device : host);
     work.copies.from.push_back(in ? host : device);
     work.copies.lengths.push_back(segment.size());
-    list[i] = kernel_host + order[i] * segment.size();
   }
   work.copies.bytes = segment * count;
   return work;
@@ -79,17 +66,12 @@ CopyArena::Work CopyArena::prepare(Direction direction, Bytes segment, std::uint
 
 Status CopyArena::start(Method method, Direction direction, Work& work) {
   const cuda::Stream& stream = streams_[index(direction)];
-  const kernels::cuda::SlotCopy slots{work.device, work.list, work.segment, work.count,
-                                      kKernelBlocks};
   switch (method) {
     case Method::kBatch:
       return gpu_.check(stream.copy(work.copies), "a batch of copies");
     case Method::kLoop:
     case Method::kWaited:
       return one_by_one(work, stream.get(), method == Method::kWaited);
-    case Method::kKernel:
-      return direction == Direction::kHostToDevice ? slot_kernels_.gather(stream.get(), slots)
-                                                   : slot_kernels_.scatter(stream.get(), slots);
     case Method::kRows2D:
       return rows_2d(direction, work, stream.get());
     case Method::kRows3D:
@@ -182,16 +164,6 @@ Result<double> CopyArena::duplex_rate(Method method, Bytes segment, std::uint32_
     KVD_TRY(gpu_.finish(streams_[0].get()));
     return gpu_.finish(streams_[1].get());
   });
-}
-
-Status CopyArena::keep_busy(Method method, Direction direction, Bytes segment, std::uint32_t count,
-                            const std::function<bool()>& stop) {
-  Work work = prepare(direction, segment, count);
-  do {
-    KVD_TRY(start(method, direction, work));
-    KVD_TRY(gpu_.finish(streams_[index(direction)].get()));
-  } while (!stop());
-  return {};
 }
 
 }  // namespace kvd::gpu

@@ -7,7 +7,6 @@
 #include <functional>
 #include <memory>
 
-#include "kernels/copy/cuda/slot_kernels.hpp"
 #include "kernels/device/cuda/extent_cursor.hpp"
 #include "kernels/device/device_backend.hpp"
 #include "tests/gpu/lab.hpp"
@@ -21,11 +20,10 @@ enum class Method : std::uint8_t {
   kBatch,   ///< one call for all, on the copy engine
   kLoop,    ///< a call each, on the copy engine
   kWaited,  ///< the same, each waited for before the next
-  kKernel,  ///< the slot kernels on SMs
   kRows2D,  ///< a strided copy of as many rows (regular distances, not scattered)
   kRows3D,  ///< the same by the batched 3D call
 };
-constexpr std::size_t kMethods = 6;
+constexpr std::size_t kMethods = 5;
 [[nodiscard]] const char* name(Method method);
 
 /// Host and device memory with segments to copy, half of each for either direction.
@@ -44,19 +42,16 @@ class CopyArena {
   /// The same with both directions at once; bytes of both together.
   [[nodiscard]] Result<double> duplex_rate(Method method, Bytes segment, std::uint32_t count,
                                            double budget_s);
-  /// Repeats one round until `stop`.
-  Status keep_busy(Method method, Direction direction, Bytes segment, std::uint32_t count,
-                   const std::function<bool()>& stop);
 
  private:
   struct Work {
     kernels::cuda::CopyList copies;
-    CUdeviceptr host = 0, device = 0, list = 0;
+    CUdeviceptr host = 0, device = 0;
     Bytes segment;
     std::uint32_t count = 0;
   };
-  CopyArena(const Gpu& gpu, Bytes half, GpuSlab device, PinnedMemory host, PinnedMemory lists,
-            kernels::cuda::SlotKernels slot_kernels, std::array<cuda::Stream, 2> streams);
+  CopyArena(const Gpu& gpu, Bytes half, GpuSlab device, PinnedMemory host,
+            std::array<cuda::Stream, 2> streams);
   Work prepare(Direction direction, Bytes segment, std::uint32_t count);
   Status start(Method method, Direction direction, Work& work);
   Status one_by_one(const Work& work, CUstream stream, bool wait);
@@ -68,8 +63,6 @@ class CopyArena {
   Bytes half_;
   GpuSlab device_;
   PinnedMemory host_;
-  PinnedMemory lists_;
-  kernels::cuda::SlotKernels slot_kernels_;
   std::array<cuda::Stream, 2> streams_;
 };
 

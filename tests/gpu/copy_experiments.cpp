@@ -67,7 +67,7 @@ Status one_direction(const Lab& lab, CopyArena& arena, const Plan& plan, Directi
 Status duplex(const Lab& lab, CopyArena& arena, const Plan& plan) {
   for (const Bytes segment : plan.segments) {
     const std::uint32_t count = count_of(arena, plan, segment);
-    for (const Method method : {Method::kBatch, Method::kLoop, Method::kKernel}) {
+    for (const Method method : {Method::kBatch, Method::kLoop}) {
       KVD_ASSIGN_OR_RETURN(const double rate,
                            arena.duplex_rate(method, segment, count, plan.budget_s));
       lab.out.figure(label("duplex", method, segment), rate / 1e9, "GB/s");
@@ -215,7 +215,6 @@ Status copy_matrix(const Lab& lab) {
   KVD_TRY(one_direction(lab, *arena, sizes, Direction::kHostToDevice));
   KVD_TRY(one_direction(lab, *arena, sizes, Direction::kDeviceToHost));
   KVD_TRY(duplex(lab, *arena, sizes));
-  lab.out.note("the crossover table is written by kvd-bench copy --matrix");
   return {};
 }
 

@@ -4,7 +4,6 @@
 
 #include <cstdint>
 
-#include "kernels/copy/slot_copy.hpp"
 #include "tests/integration/cuda/pattern.hpp"
 #include "tests/support/fakecuda/fakecuda.h"
 
@@ -76,41 +75,17 @@ void rewrite(const FakecudaLaunch*, void** raw) {
 
 void read(const FakecudaLaunch*, void** raw) { (void)Parameters(raw).words(false); }
 
-template <bool kGather>
-void slots(const FakecudaLaunch*, void** raw) {
-  const auto packed = *static_cast<CUdeviceptr*>(raw[0]);
-  const auto list = *static_cast<CUdeviceptr*>(raw[1]);
-  const auto slot_bytes = *static_cast<unsigned long long*>(raw[2]);
-  const auto number = *static_cast<unsigned*>(raw[3]);
-  const auto* addresses =
-      static_cast<const CUdeviceptr*>(reach(list, std::size_t{number} * 8, false));
-  auto* run = static_cast<std::byte*>(reach(packed, number * slot_bytes, kGather));
-  const Bytes size(static_cast<std::int64_t>(slot_bytes));
-  for (unsigned i = 0; addresses != nullptr && run != nullptr && i < number; ++i) {
-    const auto slot = reinterpret_cast<std::uintptr_t>(reach(addresses[i], slot_bytes, !kGather));
-    if (slot == 0) return;
-    if (kGather) {
-      kernels::gather_slots(run, {&slot, 1}, size);
-    } else {
-      kernels::scatter_slots({&slot, 1}, run, size);
-    }
-    run += slot_bytes;
-  }
-}
-
 }  // namespace
 
 void register_fake_kernels() {
   auto* const add = fake<decltype(fakecuda_register_kernel)>("fakecuda_register_kernel");
   if (add == nullptr) return;
-  const std::size_t words[] = {8, 8, 8, 8}, lists[] = {8, 8, 8, 4};
+  const std::size_t words[] = {8, 8, 8, 8};
   add("kvd_gpu_fill", fill, words, 4);
   add("kvd_gpu_check", check, words, 4);
   add("kvd_gpu_count", count, words, 4);
   add("kvd_gpu_rewrite", rewrite, words, 4);
   add("kvd_gpu_read", read, words, 4);
-  add("kvd_gather_slots", slots<true>, lists, 4);
-  add("kvd_scatter_slots", slots<false>, lists, 4);
 }
 
 }  // namespace kvd::gpu

@@ -9,8 +9,8 @@
 #include <cstdlib>
 
 #include "kernels/device/cuda/error.hpp"
-#include "kernels/device/cuda/image.hpp"
 #include "tests/gpu/fake_kernels.hpp"
+#include "tests/gpu/image/image.hpp"
 
 KVD_EMBED_DEVICE_IMAGE(kvd_lab_kernels, KVD_LAB_KERNELS_IMAGE, KVD_LAB_KERNELS_IMAGE_PTX);
 
@@ -85,8 +85,7 @@ Status Gpu::load_kernels() {
 }
 
 Result<CUmodule> Gpu::load_module() const {
-  return cuda::load_image(*driver_, {kvd_lab_kernels_image, kvd_lab_kernels_ptx},
-                          "loading the kernels");
+  return load_image(*driver_, {kvd_lab_kernels_image, kvd_lab_kernels_ptx}, "loading the kernels");
 }
 
 Status Gpu::check(CUresult result, const char* what) const {

@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <functional>
 
-#include "tests/gpu/copy_arena.hpp"
 #include "tests/gpu/experiments.hpp"
 #include "tests/gpu/lab.hpp"
 #include "tests/gpu/peer.hpp"
@@ -54,13 +53,8 @@ Status again(const Gpu& gpu, const std::function<CUresult()>& work,
 }
 
 /// What kvd does not do, as it takes time slices, against steps of one length.
-Status others_beside(const Lab& lab, const Gpu& gpu, const Peer& engine, CopyArena& arena,
-                     int step_us, const Steps& alone) {
-  KVD_ASSIGN_OR_RETURN(const Steps gather, beside(lab, engine, step_us, [&](const auto& stop) {
-                         return arena.keep_busy(Method::kKernel, Direction::kHostToDevice,
-                                                kKiB * 64, lab.quick ? 8 : 512, stop);
-                       }));
-  report(lab, "a gather kernel of another process (expected to hurt)", step_us, gather, alone);
+Status others_beside(const Lab& lab, const Gpu& gpu, const Peer& engine, int step_us,
+                     const Steps& alone) {
   KVD_ASSIGN_OR_RETURN(const GpuSlab slab,
                        GpuSlab::make(gpu, lab.quick ? gpu.grain() : kMiB * 256));
   KVD_ASSIGN_OR_RETURN(const GpuSlab zeros, GpuSlab::make(gpu, slab.size()));
@@ -83,7 +77,7 @@ Status others_beside(const Lab& lab, const Gpu& gpu, const Peer& engine, CopyAre
 
 /// Plays one kernel length against every load, and the others after kvd's copies.
 Status one_length(const Lab& lab, const Gpu& gpu, const Peer& engine, Traffic& traffic,
-                  CopyArena& arena, int step_us) {
+                  int step_us) {
   // The second run is the one that counts: clocks are up by then.
   KVD_TRY(engine.ask(steps_command(lab, step_us)));
   KVD_ASSIGN_OR_RETURN(const Reply reply, engine.ask(steps_command(lab, step_us)));
@@ -102,7 +96,7 @@ Status one_length(const Lab& lab, const Gpu& gpu, const Peer& engine, Traffic& t
   lab.out.figure("kvd's copies beside " + length + ": D2H", rates.d2h / 1e9, "GB/s");
   lab.out.at_most(length + " beside copies both ways: p99 growth",
                   (copies.p99 / alone.p99 - 1) * 100, "%", 5);
-  return others_beside(lab, gpu, engine, arena, step_us, alone);
+  return others_beside(lab, gpu, engine, step_us, alone);
 }
 
 /// Paints memory in another process, lets it end, and looks for the paint in fresh memory here.
@@ -191,11 +185,10 @@ Status scrub_rates(const Lab& lab, const Gpu& gpu) {
 Status interference(const Lab& lab) {
   KVD_ASSIGN_OR_RETURN(const auto gpu, Gpu::open());
   KVD_ASSIGN_OR_RETURN(const Peer engine, Peer::start());
-  KVD_ASSIGN_OR_RETURN(const auto arena, CopyArena::make(*gpu, lab.quick ? kMiB * 2 : kMiB * 64));
   KVD_ASSIGN_OR_RETURN(const auto traffic, Traffic::make(lab.quick ? kMiB * 8 : kMiB * 256));
   for (const int step_us : {50, 500, 5000}) {
     if (lab.quick && step_us > 50) continue;
-    KVD_TRY(one_length(lab, *gpu, engine, *traffic, *arena, step_us));
+    KVD_TRY(one_length(lab, *gpu, engine, *traffic, step_us));
   }
   lab.out.note("not repeated under MPS: that needs a control daemon started for the whole GPU");
   return {};

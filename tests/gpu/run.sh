@@ -1,7 +1,7 @@
 #!/bin/sh
 # One command on a machine with an NVIDIA GPU: the CUDA test programs and kvd itself with two engines
-# on the real driver, the experiments of kvd-gpu-report and the copy matrix. Builds nothing. Runs from
-# a bundle (deploy/package/bundle.sh) or from a build folder.
+# on the real driver, and the experiments of kvd-gpu-report. Builds nothing. Runs from a bundle
+# (deploy/package/bundle.sh) or from a build folder.
 #
 #   tests/gpu/run.sh [--part 1|2] [--only E3,E5] [--open] [--seconds S] [BUILD-FOLDER]
 #
@@ -12,7 +12,7 @@
 # less than 9 minutes are to be had; experiments that need longer than is left are left out.
 #
 # Writes $OUT/part-1 and $OUT/part-2 (OUT: ./gpu-report) with gpu-report.json, gpu-report.md (both
-# rewritten after each experiment), logs and, of part 2, copy-table.toml.
+# rewritten after each experiment) and logs.
 # Exit status: 0 all passed, 1 a test failed or a criterion was missed, 2 it could not run. Without a
 # GPU the report says so and why, with nothing measured.
 set -u
@@ -22,7 +22,6 @@ suite_limit=90       # seconds each test program, at most
 suites_budget=140    # all of them: none starts later
 live_seconds=20      # kvd with two engines
 live_limit=80
-matrix_limit=60
 call_limit=530
 
 part= only= open=
@@ -170,7 +169,6 @@ fake_driver_tests() {
 test_programs() {
   say "test programs on the $driver driver"
   suite cuda_contract_test '*'
-  suite slot_kernels_test '*'
   if [ "$driver" = fake ]; then
     suite daemon_cuda_test '*'
     suite cuda_processes_test '*'
@@ -222,24 +220,10 @@ experiments() {
   [ -s "$OUT/gpu-report.json" ] || { echo "run.sh: no report was written" >&2; failed=1; }
 }
 
-matrix() {
-  say "copy matrix"
-  status=0
-  timeout -k 5 $matrix_limit "$bin/kvd-bench" copy --matrix --out "$OUT/copy-table.toml" \
-    >"$OUT/copy-matrix.txt" 2>&1 || status=$?
-  if [ "$status" -ne 0 ]; then
-    failed=1
-    tail -n 3 "$OUT/copy-matrix.txt" >&2
-  fi
-}
-
 driver=$("$bin/kvd-gpu-report" --which 2>"$OUT/driver.txt") || driver=none
 [ "$driver" != none ] || no_gpu "$(cat "$OUT/driver.txt")"
 [ -n "$only" ] || hold
-case "$part" in
-  1) test_programs; live ;;
-  2) matrix ;;
-esac
+if [ "$part" = 1 ]; then test_programs; live; fi
 if [ -n "$open" ]; then
   open_tests
   live

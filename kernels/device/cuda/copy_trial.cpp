@@ -53,7 +53,8 @@ Result<CopyDecision> settle_copies(CopyChoice choice, const Capabilities& capabi
     decision.fallback = "batches would need the host's addresses here (attribute 91 is 0)";
   }
   if (choice == CopyChoice::kBatch && !decision.fallback.empty()) {
-    return make_error(ErrorCode::kUnsupported, decision.fallback + ": set cuda.copies to auto");
+    return make_error(ErrorCode::kUnsupported,
+                      decision.fallback + ": leave the choice to kvd (CopyChoice::kAuto)");
   }
   if (choice == CopyChoice::kSingle) return CopyDecision{CopyForm::kSingle, ""};
   if (choice == CopyChoice::kBatch) return decision;

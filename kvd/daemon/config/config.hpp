@@ -91,10 +91,9 @@ struct Config {
   Bytes reserve = 512 * kMiB;  ///< memory left to the rest of the machine
 
   // cuda
-  std::string cuda_device;           ///< ordinal or UUID; empty: the first
-  std::string cuda_dram = "memfd";   ///< what DRAM slabs are: memfd, host_numa or auto
-  Nanoseconds cuda_burst{100'000};   ///< how long the GPU copies at a time; zero: in a row
-  std::string cuda_copies = "auto";  ///< how copies go to the driver: auto, batch or single
+  std::string cuda_device;          ///< ordinal or UUID; empty: the first
+  std::string cuda_dram = "memfd";  ///< what DRAM slabs are: memfd, host_numa or auto
+  Nanoseconds cuda_burst{100'000};  ///< how long the GPU copies at a time; zero: in a row
   /// A copy that stands still for this long means a lost device.
   Nanoseconds cuda_watchdog{30'000'000'000};
 
@@ -103,9 +102,6 @@ struct Config {
   // link
   /// Host backend: each direction of each device; zero: unthrottled.
   BytesPerSecond link_bandwidth;
-
-  // copy
-  std::string copy_table;  ///< of kvd-bench copy --matrix; empty: none
 
   // engine
   Nanoseconds step_timeout{5'000'000'000};

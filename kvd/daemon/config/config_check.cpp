@@ -8,7 +8,6 @@
 
 #include "kvd/daemon/config/config.hpp"
 #include "kvd/daemon/config/config_values.hpp"
-#include "kvd/daemon/config/copy_table.hpp"
 
 namespace kvd::daemon {
 namespace {
@@ -247,19 +246,9 @@ void check_cuda(const Config& config, Faults& faults) {
   if (!in_a_row && (config.cuda_burst < kMinBurst || config.cuda_burst > kMaxBurst)) {
     faults.push_back("cuda.burst: must be from 5us to 10ms, or 0: without a gap between two");
   }
-  const std::string& copies = config.cuda_copies;
-  if (copies != "auto" && copies != "batch" && copies != "single") {
-    faults.push_back("cuda.copies: must be auto, batch or single, is \"" + copies + "\"");
-  }
   if (config.cuda_watchdog <= Nanoseconds(0)) {
     faults.push_back("cuda.watchdog: must be longer than zero");
   }
-}
-
-void check_copy(const Config& config, Faults& faults) {
-  if (config.copy_table.empty()) return;
-  const Result<CopyTable> table = read_copy_table(config.copy_table);
-  if (!table.ok()) faults.push_back("copy.table: " + table.error().message);
 }
 
 void check_realtime(const Config& config, Faults& faults) {
@@ -341,7 +330,6 @@ std::vector<std::string> faults(const Config& config) {
   check_devices(config, found);
   check_pools(config, found);
   check_cuda(config, found);
-  check_copy(config, found);
   check_disk(config, found);
   check_restart(config, found);
   check_realtime(config, found);

@@ -73,9 +73,6 @@ Keys memory_keys() {
           "how long is copied at a time; engines' own copies wait as long; 0: no gaps", kDuration,
           [](auto& c) -> auto& { return c.cuda_burst; }),
       key(
-          "cuda.copies", "copies in one driver call (batch), in one each (single), or auto", kText,
-          [](auto& c) -> auto& { return c.cuda_copies; }),
-      key(
           "cuda.watchdog", "a copy that stands still for longer means that the GPU is lost",
           kDuration, [](auto& c) -> auto& { return c.cuda_watchdog; }),
       key(
@@ -84,9 +81,6 @@ Keys memory_keys() {
       key(
           "restart.keep", "whether what is cached outlives kvd: auto or never", kText,
           [](auto& c) -> auto& { return c.disk.keep; }),
-      key(
-          "copy.table", "file of kvd-bench copy --matrix: how large slots should be; empty: none",
-          kText, [](auto& c) -> auto& { return c.copy_table; }),
   };
 }
 

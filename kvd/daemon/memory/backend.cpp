@@ -48,9 +48,6 @@ Result<Backend> cuda_backend(const Config& config, std::size_t number, const Clo
   cuda.dram = config.cuda_dram == "host_numa" ? kernels::DramKind::kHostNuma
               : config.cuda_dram == "auto"    ? kernels::DramKind::kAuto
                                               : kernels::DramKind::kMemfd;
-  cuda.copies = config.cuda_copies == "batch"    ? kernels::cuda::CopyChoice::kBatch
-                : config.cuda_copies == "single" ? kernels::cuda::CopyChoice::kSingle
-                                                 : kernels::cuda::CopyChoice::kAuto;
   if (config.cuda_burst > Nanoseconds(0)) {
     cuda.burst_time = config.cuda_burst;
   } else {
@@ -136,7 +133,7 @@ std::optional<admin::GpuInfo> gpu_facts(const kernels::DeviceBackend& backend, B
   const auto identity = backend.identity();
   if (!identity) return std::nullopt;
   if (const std::string why = copies_fallback(backend); !why.empty()) {
-    log_warning("cuda.copies auto: single, as " + why);
+    log_warning("copies go to the driver one by one, as " + why);
   }
   const Bytes context = std::max(Bytes(0), context_bytes(backend) - kept);
   return admin::GpuInfo{identity->name, wire::uuid_text(identity->uuid), context};

@@ -46,7 +46,6 @@ Result<std::unique_ptr<Device>> Device::open(const Config& config, Backends back
                                              const Clock& clock, KeptMemory& kept) {
   std::unique_ptr<Device> device(new Device());
   device->backends_ = std::move(backends);
-  KVD_TRY(device->take_copy_table(config.copy_table));
   // Automatic slabs are larger on CUDA, and guarantees count in whole slabs.
   const std::vector<std::string> found = faults(config);
   if (!found.empty()) return make_error(ErrorCode::kInvalidArgument, found.front());
@@ -70,20 +69,6 @@ Status Device::health() const {
 
 std::uint64_t Device::missing() const {
   return slabs_->missing(Tier::kHbm).size() + slabs_->missing(Tier::kDram).size();
-}
-
-Status Device::take_copy_table(const std::string& file) {
-  if (file.empty()) return {};
-  KVD_ASSIGN_OR_RETURN(const CopyTable table, read_copy_table(file));
-  const auto gpu = backends_.front()->identity();
-  if (table.source == kind() && (!gpu || gpu->name == table.device)) {
-    copy_ = table.sizes;
-    return {};
-  }
-  log_warning("copy.table is not used: it was measured on " + table.source + " " + table.device +
-              ", this backend is " + kind() + (gpu ? " " + gpu->name : "") +
-              "; measure here: kvd-bench copy --matrix --out " + file);
-  return {};
 }
 
 Status Device::open_pool(const Config& config, const Clock& clock, KeptMemory& kept) {

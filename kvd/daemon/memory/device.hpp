@@ -11,7 +11,6 @@
 #include "kvd/admin/link/snapshot.hpp"
 #include "kvd/daemon/base/page_lease.hpp"
 #include "kvd/daemon/config/config.hpp"
-#include "kvd/daemon/config/copy_table.hpp"
 #include "kvd/daemon/memory/backend.hpp"
 #include "kvd/daemon/memory/kept_memory.hpp"
 #include "kvd/mover/movers.hpp"
@@ -23,12 +22,12 @@ namespace kvd::daemon {
 /// movers of bytes between them. Slabs that a copy still touches stay with the backends until these
 /// have ended their own threads.
 /// Source: kvd/DESIGN.md "Words" (tier, slab), "Devices".
-/// Owner:  control thread; gpu(), copy_sizes(), page_kinds() and kind() never change.
+/// Owner:  control thread; gpu(), page_kinds() and kind() never change.
 class Device {
  public:
   /// `backends`: as open_backends() has opened them for the configuration. Slabs have memory as far
   /// as there is room; the renewer makes the others.
-  /// Errors: those of read_copy_table(), check_memory() and SlabStore::create; InvalidArgument for
+  /// Errors: those of check_memory() and SlabStore::create; InvalidArgument for
   ///         guarantees that do not fit the slabs of the backend; WouldBlock where there is room
   ///         for no slab yet.
   static Result<std::unique_ptr<Device>> open(const Config& config, Backends backends,
@@ -53,20 +52,17 @@ class Device {
   [[nodiscard]] const std::optional<admin::GpuInfo>& gpu(DeviceId device) const {
     return gpus_.at(device.value);
   }
-  [[nodiscard]] const CopySizes& copy_sizes() const { return copy_; }
   /// What backs most of each tier, as the pool was opened.
   [[nodiscard]] const std::array<std::string, kTiers>& page_kinds() const { return page_kinds_; }
 
  private:
   Device() = default;
-  Status take_copy_table(const std::string& file);
   Status open_pool(const Config& config, const Clock& clock, KeptMemory& kept);
   /// `kept`: by device, of HBM that was there already.
   void tell_pool(const Config& config, const std::vector<Bytes>& kept);
 
   Backends backends_;                                ///< page leases refer to them
   std::vector<std::optional<admin::GpuInfo>> gpus_;  ///< by device
-  CopySizes copy_;
   std::unique_ptr<mover::SlabStore> slabs_;
   std::unique_ptr<mover::Movers> movers_;
   std::array<std::string, kTiers> page_kinds_;

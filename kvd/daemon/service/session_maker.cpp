@@ -92,8 +92,7 @@ Result<core::Attach> SessionMaker::application_of(const Introduction& introducti
                                                   const Domains::Entry& domain) const {
   const wire::Hello& hello = introduction.hello;
   const auto& join = introduction.join;
-  KVD_ASSIGN_OR_RETURN(auto shape, complete_shape(hello.shape, uses_.config.slab_size(),
-                                                  uses_.device.copy_sizes().good_slot));
+  KVD_ASSIGN_OR_RETURN(auto shape, complete_shape(hello.shape, uses_.config.slab_size()));
   if (join && !shape) {
     return make_error(ErrorCode::kInvalidArgument,
                       "a rank of a group without a model class: attach with a model shape");
@@ -233,9 +232,6 @@ void SessionMaker::seat(Peer peer, const core::Attach& attach) {
         "kvd does not see the processes of engines, and so cannot end one that hangs and "
         "keeps memory from others: run kvd with hostPID: true (docker: --pid host)");
   }
-  const auto& shape = attach.model_class;
-  const std::string advice = shape ? slot_advice(*shape, uses_.device.copy_sizes()) : "";
-  if (!advice.empty()) log_warning("engine '" + attach.name + "': " + advice);
   uses_.sessions.add(std::move(peer));
   uses_.rings.wake(engine);  // looked at once, then asleep
 }

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "ipc/vocabulary/overloaded.hpp"
-#include "kvd/daemon/config/copy_table.hpp"
 
 namespace kvd::daemon {
 
@@ -14,6 +13,7 @@ namespace {
 
 /// Smaller ones cost more to count than they hold, and an engine chooses its own.
 constexpr Bytes kLeastSlot{4096};
+constexpr Bytes kGoodSlot = 256 * kKiB;  ///< copies are near the link's peak from here on
 
 Error bad(std::string message) {
   return make_error(ErrorCode::kInvalidArgument, std::move(message));
@@ -285,10 +285,22 @@ wire::ReplyBody from(const core::StatsReply& s) {
                               s.rotations_in};
 }
 
+/// layers_per_block of a model that names none: the smallest divisor of its layers that makes a
+/// good slot, or the largest whose slot fits into a slab. At least 1, fitting or not.
+std::uint32_t default_group(std::uint32_t layers, Bytes per_layer, Bytes slab) {
+  std::uint32_t best = 1;
+  for (std::uint32_t g = 1; g <= layers && per_layer * g <= slab; ++g) {
+    if (layers % g != 0) continue;
+    best = g;
+    if (per_layer * g >= kGoodSlot) break;
+  }
+  return best;
+}
+
 }  // namespace
 
 Result<std::optional<core::ModelClass>> complete_shape(const wire::ModelShape& shape,
-                                                       Bytes slab_bytes, Bytes good_slot) {
+                                                       Bytes slab_bytes) {
   if (shape.layers == 0) return std::optional<core::ModelClass>();
   core::ModelClass out;
   out.layers = shape.layers;
@@ -305,7 +317,7 @@ Result<std::optional<core::ModelClass>> complete_shape(const wire::ModelShape& s
   out.layers_per_block = shape.layers_per_block;
   if (out.layers_per_block == 0) {
     const Bytes per_layer = out.bytes_per_token_per_layer * out.block_tokens;
-    out.layers_per_block = default_group(out.layers, per_layer, slab_bytes, good_slot);
+    out.layers_per_block = default_group(out.layers, per_layer, slab_bytes);
   }
   if (out.slot_bytes() < kLeastSlot) {
     return bad("a block of this model takes " + std::to_string(out.slot_bytes().value) +

@@ -11,12 +11,11 @@
 /// Between the messages of the wire and the events and effects of the Controller. Pure.
 namespace kvd::daemon {
 
-/// The shape with its defaults filled in, slots of about `good_slot` where it names no size; none
-/// for layers = 0 (level 1). Errors: InvalidArgument for a shape that is out of range or makes a
+/// The shape with its defaults filled in, slots of about 256 KiB where it names no size; none for
+/// layers = 0 (level 1). Errors: InvalidArgument for a shape that is out of range or makes a
 /// slot larger than a slab.
 [[nodiscard]] Result<std::optional<core::ModelClass>> complete_shape(const wire::ModelShape& shape,
-                                                                     Bytes slab_bytes,
-                                                                     Bytes good_slot);
+                                                                     Bytes slab_bytes);
 
 [[nodiscard]] wire::ModelShape to_wire(const core::ModelClass& shape);
 

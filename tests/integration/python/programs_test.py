@@ -86,7 +86,6 @@ class Files(unittest.TestCase):
     def test_of_kvd_are_bounded(self) -> None:
         for file in [*self.odd, self.brackets, self.tables, self.names]:
             self.refused(["kvd", "--check-config", "--config", file])
-            self.refused(["kvd", "--check-config", *SMALL, "--copy.table", file])
 
     def test_of_kvd_plan_are_bounded(self) -> None:
         for file in [*self.odd, self.brackets, self.objects, self.snapshots]:

@@ -14,7 +14,6 @@
 #include "ipc/vocabulary/clock.hpp"
 #include "kernels/device/host/host_backend.hpp"
 #include "tests/lab/bench/bench.hpp"
-#include "tests/lab/bench/copy_matrix.hpp"
 #include "tests/lab/bench/floors/nt_copy.hpp"
 #include "tests/lab/bench/floors/zero_fill.hpp"
 
@@ -130,10 +129,6 @@ int fail(const Error& error) {
 }
 
 int run(const Arguments& arguments) {
-  const auto& rest = arguments.rest;
-  if (std::find(rest.begin(), rest.end(), "--matrix") != rest.end()) {
-    return run_copy_matrix(arguments);
-  }
   const auto repetitions = static_cast<int>(std::max(1.0, arguments.number("--repetitions", 21)));
   const auto mib = static_cast<std::int64_t>(arguments.number("--mib", 512));
   const SteadyClock clock;
@@ -151,10 +146,7 @@ int run(const Arguments& arguments) {
 }
 
 const Registration registration{
-    {"copy",
-     "bulk moves and scrubbing [--repetitions N] [--mib pool size of both tiers];\n             "
-     "--matrix [--out FILE]: ways to copy by size and count, for copy.table",
-     run}};
+    {"copy", "bulk moves and scrubbing [--repetitions N] [--mib pool size of both tiers]", run}};
 
 }  // namespace
 }  // namespace kvd::bench::copy_benchmark

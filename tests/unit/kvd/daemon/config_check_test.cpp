@@ -32,8 +32,6 @@ const std::vector<Fault> kFaults = {
     {"cuda.burst: must be from 5us to 10ms",
      [](Config& c) { c.cuda_burst = std::chrono::microseconds(4); }},
     {"cuda.burst: must be", [](Config& c) { c.cuda_burst = std::chrono::milliseconds(11); }},
-    {"cuda.copies: must be auto, batch or single, is \"some\"",
-     [](Config& c) { c.cuda_copies = "some"; }},
     {"cuda.dram: must be memfd, host_numa or auto, is \"numa\"",
      [](Config& c) { c.cuda_dram = "numa"; }},
     {"cuda.watchdog: must be longer than zero",

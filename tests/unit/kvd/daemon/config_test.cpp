@@ -23,14 +23,6 @@ using testing::StartsWith;
 using testing::UnorderedElementsAre;
 using Action = Invocation::Action;
 
-/// A table that is there, for as long as the tests run.
-std::string copy_table() {
-  static const TemporaryFolder folder;
-  return folder.write("table.toml",
-                      "source = \"host\"\n[[crossover]]\ndirection = \"host\"\ncount = 16\n"
-                      "engine_from = 0\npeak_from = 65536\n");
-}
-
 /// For each key a value that is not its default and valid beside all the others.
 const std::map<std::string, std::string> kOtherValues = {{"backend", "host"},
                                                          {"paths.runtime_dir", "/run/else where"},
@@ -44,11 +36,9 @@ const std::map<std::string, std::string> kOtherValues = {{"backend", "host"},
                                                          {"cuda.device", "1"},
                                                          {"cuda.dram", "auto"},
                                                          {"cuda.burst", "30us"},
-                                                         {"cuda.copies", "single"},
                                                          {"cuda.watchdog", "9s"},
                                                          {"link.bandwidth", "10GiB/s"},
                                                          {"restart.keep", "never"},
-                                                         {"copy.table", copy_table()},
                                                          {"cache.eviction", "lru"},
                                                          {"disk.path", "/var/cache/kvd"},
                                                          {"disk.size", "2GiB"},

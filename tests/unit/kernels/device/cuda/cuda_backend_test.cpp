@@ -549,7 +549,7 @@ TEST(CudaBackend, BatchesThatAreAskedForAndCannotBeAreRefused) {
   auto backend = make(config);
   const auto slab = backend->create_slab(Tier::kDram, kMiB * 2);
   ASSERT_EQ(code_of(slab), ErrorCode::kUnsupported);
-  EXPECT_THAT(slab.error().message, HasSubstr("cuda.copies"));
+  EXPECT_THAT(slab.error().message, HasSubstr("kAuto"));
 }
 
 TEST(CudaBackend, SingleCopiesAreMadeWhereTheyAreAskedFor) {

@@ -17,7 +17,7 @@
       ".popsection\n");                                                                         \
   extern "C" const unsigned char name##_image[], name##_ptx[]
 
-namespace kvd::kernels::cuda {
+namespace kvd::gpu {
 
 /// Device code in two forms. The fatbin holds what this toolkit makes for each GPU it knows, which
 /// drivers before the toolkit's own version (13.0: before 580) need not take. The PTX is text of
@@ -29,7 +29,7 @@ struct DeviceImage {
 
 /// Loads the image into the current context, for as long as that lives. Errors: Unsupported where
 /// the driver takes neither form, with its answers to both.
-[[nodiscard]] Result<CUmodule> load_image(const Driver& driver, const DeviceImage& image,
-                                          const char* what);
+[[nodiscard]] Result<CUmodule> load_image(const kernels::cuda::Driver& driver,
+                                          const DeviceImage& image, const char* what);
 
-}  // namespace kvd::kernels::cuda
+}  // namespace kvd::gpu

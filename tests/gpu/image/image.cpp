@@ -1,10 +1,10 @@
-#include "kernels/device/cuda/image.hpp"
+#include "tests/gpu/image/image.hpp"
 
 #include <string>
 
 #include "kernels/device/cuda/error.hpp"
 
-namespace kvd::kernels::cuda {
+namespace kvd::gpu {
 namespace {
 
 // The driver's results for an image that is not made for it, or for this GPU.
@@ -23,18 +23,19 @@ bool is_refusal(CUresult result) {
 
 }  // namespace
 
-Result<CUmodule> load_image(const Driver& driver, const DeviceImage& image, const char* what) {
+Result<CUmodule> load_image(const kernels::cuda::Driver& driver, const DeviceImage& image,
+                            const char* what) {
   CUmodule module = nullptr;
   const CUresult newest = driver.module_load_data(&module, image.fatbin);
   if (newest == CUDA_SUCCESS) return module;
-  if (!is_refusal(newest)) return error_of(driver, newest, what);
+  if (!is_refusal(newest)) return kernels::cuda::error_of(driver, newest, what);
   const CUresult oldest = driver.module_load_data(&module, image.ptx);
   if (oldest == CUDA_SUCCESS) return module;
-  if (!is_refusal(oldest)) return error_of(driver, oldest, what);
+  if (!is_refusal(oldest)) return kernels::cuda::error_of(driver, oldest, what);
   return make_error(ErrorCode::kUnsupported,
-                    error_of(driver, newest, what).message + "; as PTX " +
-                        error_of(driver, oldest, what).message +
+                    kernels::cuda::error_of(driver, newest, what).message + "; as PTX " +
+                        kernels::cuda::error_of(driver, oldest, what).message +
                         ": it takes a GPU of sm_80 or newer; update the NVIDIA driver");
 }
 
-}  // namespace kvd::kernels::cuda
+}  // namespace kvd::gpu
