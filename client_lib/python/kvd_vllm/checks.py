@@ -117,7 +117,6 @@ NAMES = (
     *_of(_OUTPUT, "SchedulerOutput", "scheduled_new_reqs", "scheduled_cached_reqs",
          "num_scheduled_tokens"),
     Name(_OUTPUT, "NewRequestData.req_id"),
-    Name("vllm.v1.outputs", "KVConnectorOutput.invalid_block_ids"),
     Name(_MANAGER, "KVCacheBlocks.get_block_ids"),
     Name(_POOL, "BlockPool.touch", ("self", "blocks"), "ref_cnt += 1"),
     Name(_POOL, "BlockPool.free_blocks", ("self", "ordered_blocks"),

@@ -188,12 +188,10 @@ class KvdConnector(KVConnectorBase_V1, SupportsHMA):
         self._copier.begin(right)
 
     def start_load_kv(self, forward_context: ForwardContext, **kwargs: Any) -> None:
-        """Called before the forward that reads loaded blocks; or after it, with nothing left to do.
-        """
-        self._copier.wait()
+        """Loads go on between steps, and no forward waits for one."""
 
     def wait_for_layer_load(self, layer_name: str) -> None:
-        """Everything is loaded before the forward."""
+        """A request runs once everything is loaded."""
 
     def save_kv_layer(
         self, layer_name: str, kv_layer: torch.Tensor, attn_metadata: Any, **kwargs: Any
@@ -212,9 +210,6 @@ class KvdConnector(KVConnectorBase_V1, SupportsHMA):
         return KVConnectorTransferResults(
             finished_recving=self._copier.take_received(), failed_recving=self._copier.take_failed()
         )
-
-    def get_block_ids_with_load_errors(self) -> set[int]:
-        return self._copier.take_bad_blocks()
 
     def build_connector_worker_meta(self) -> KVConnectorWorkerMetadata | None:
         ends = self._copier.take_ends()
@@ -244,19 +239,9 @@ class KvdConnector(KVConnectorBase_V1, SupportsHMA):
         if self.shape is None:
             return
         given = self._options
-        sync_loads = given.load == "sync"
-        if sync_loads and self._vllm_config.scheduler_config.async_scheduling:
-            # The next step is on its way before this step's load is known to have failed.
-            logger.warning("kvd: load is async, as sync would be wrong with async scheduling")
-            sync_loads = False
-        if sync_loads and (len(self.shape.windows) > 1 or any(self.shape.windows)):
-            # vLLM does not take blocks of several groups as failed, and with a window the tokens
-            # before it are missing, so the request cannot compute on from the first failed block.
-            logger.warning("kvd: load is async, as the model has windows, or several KV cache groups")
-            sync_loads = False
         self._planner = Planner(
             self._link, self.shape.block_tokens, time.monotonic, windows=self.shape.windows,
-            sync_loads=sync_loads, prefixes=given.prefixes, parking=given.parking,
+            prefixes=given.prefixes, parking=given.parking,
             patience_s=given.load_timeout_s,
         )  # fmt: skip
         if _fails_requests():
@@ -319,9 +304,6 @@ class KvdConnector(KVConnectorBase_V1, SupportsHMA):
         return transfers
 
     def update_connector_output(self, connector_output: KVConnectorOutput) -> None:
-        invalid = connector_output.invalid_block_ids
-        if self._planner is not None and invalid:
-            self._planner.invalidate(invalid)
         if self._planner is not None and connector_output.failed_recving:
             self._planner.give_up(connector_output.failed_recving)
         ends = connector_output.kv_connector_worker_meta
@@ -341,7 +323,7 @@ class KvdConnector(KVConnectorBase_V1, SupportsHMA):
         return False, None
 
     def has_pending_block_frees(self) -> bool:
-        if self._planner is not None and self._planner.has_room_coming():
+        if self._planner is not None and self._planner.copies.has_room_coming():
             return True
         return self._balloon is not None and self._balloon.has_room_coming()
 
@@ -382,9 +364,10 @@ class KvdConnector(KVConnectorBase_V1, SupportsHMA):
     def let_go(self) -> Iterator[None]:
         """While nothing is handed out: no block is held for a copy, or because it has no memory."""
         with contextlib.ExitStack() as held:
-            for each in (self._balloon, self._planner):
-                if each is not None:
-                    held.enter_context(each.let_go())
+            if self._balloon is not None:
+                held.enter_context(self._balloon.let_go())
+            if self._planner is not None:
+                held.enter_context(self._planner.copies.let_go())
             yield
 
     def forget_parks(self) -> None:
@@ -405,7 +388,7 @@ class KvdConnector(KVConnectorBase_V1, SupportsHMA):
 
     def blocks_coming(self) -> int:
         """Blocks that are free as soon as the copies under way have ended."""
-        return self._planner.blocks_coming() if self._planner is not None else 0
+        return self._planner.copies.blocks_coming() if self._planner is not None else 0
 
     @property
     def groups(self) -> int:

@@ -65,8 +65,7 @@ class Copier:
     device so far is done, or waits for it; None: the device has finished what it was given.
 
     A failed load is reported by request: vLLM takes the request's blocks away, and those that kvd
-    may still write stay out of use until the copy has ended. Where a step waits for the load, it is
-    reported by block, and the request computes into the same blocks.
+    may still write stay out of use until the copy has ended.
 
     While kvd stands still, one call of a step finds that out. Until that copy ends no other is
     asked for, and copies that wait for longer than `patience_s` fail, so that their blocks are
@@ -96,7 +95,6 @@ class Copier:
         self._ends = Ends()
         self._received: set[str] = set()
         self._failed: set[str] = set()
-        self._bad_blocks: set[int] = set()
 
     def begin(self, copies: list[Copy]) -> None:
         """Begins copies, before a step's forward or after it."""
@@ -116,22 +114,6 @@ class Copier:
                 self._tell(copy, False)
             self._told.discard(copy.number)
 
-    def wait(self) -> None:
-        """Called before a forward that reads loaded blocks: returns when they are there or known to
-        be bad."""
-        if not self._is_waited_for():
-            return
-        for event, copies in self._fenced:
-            event.synchronize()
-            self._enqueue(copies)
-        self._fenced = []
-        pause = 20e-6
-        self.advance()
-        while self._is_waited_for():
-            time.sleep(pause)
-            pause = min(2 * pause, 1e-3)
-            self.advance()
-
     def advance(self) -> None:
         """At the end of a step: submits copies for which the device has finished its work, and
         notes those that have ended."""
@@ -150,11 +132,6 @@ class Copier:
         taken, self._failed = self._failed, set()
         return taken
 
-    def take_bad_blocks(self) -> set[int]:
-        """Blocks that a step waited for and into which nothing was loaded."""
-        taken, self._bad_blocks = self._bad_blocks, set()
-        return taken
-
     def take_ends(self) -> Ends | None:
         """Copies that have ended since the last call; None: none."""
         if not self._ends.done and not self._ends.failed and not self._ends.refused:
@@ -169,14 +146,6 @@ class Copier:
             self.advance()
             time.sleep(1e-3)
         self._cache.close()
-
-    def _is_waited_for(self) -> bool:
-        ahead = [copy for _, copies in self._fenced for copy in copies]
-        queued = [copy for copy, _ in self._queue]
-        begun = [each.copy for each in self._begun]
-        return any(
-            copy.waits and copy.number not in self._told for copy in [*ahead, *queued, *begun]
-        )
 
     def _enqueue(self, copies: list[Copy]) -> None:
         now = self._clock()
@@ -243,11 +212,6 @@ class Copier:
         if copy.number in self._told:
             return
         self._told.add(copy.number)
-        if not copy.waits:
-            self._received.add(copy.request)
-        if done:
-            return
-        if copy.waits:
-            self._bad_blocks.update(copy.blocks)
-        else:
+        self._received.add(copy.request)
+        if not done:
             self._failed.add(copy.request)

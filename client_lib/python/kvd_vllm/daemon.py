@@ -15,7 +15,7 @@ from kvd_vllm.copying import Cache, State
 from kvd_vllm.layout import CacheShape, Piece
 from kvd_vllm.memory import logger
 from kvd_vllm.options import Options
-from kvd_vllm.planning import Index
+from kvd_vllm.copies import Index
 
 _T = TypeVar("_T")
 

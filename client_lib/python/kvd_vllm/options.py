@@ -17,7 +17,6 @@ class Options(NamedTuple):
     timeout_s: float = 30.0  # KVD_VLLM_TIMEOUT_S; for the attach, and for the memory
     prefixes: bool = True  # KVD_VLLM_PREFIXES; full blocks are stored in kvd and found there
     parking: bool = True  # KVD_VLLM_PARKING; preempted requests are parked, with KvdScheduler
-    load: str = "async"  # KVD_VLLM_LOAD; async: between steps, sync: a step waits for its loads
     step_budget_s: float = 0.002  # KVD_VLLM_STEP_BUDGET_S; the longest that a step waits for an answer
     load_timeout_s: float = 10.0  # KVD_VLLM_LOAD_TIMEOUT_S; a copy that takes longer is given up
     elastic: bool = False  # KVD_VLLM_ELASTIC; the KV cache grows and shrinks with what is wanted
@@ -31,7 +30,6 @@ _VARIABLES = {
     "timeout_s": "KVD_VLLM_TIMEOUT_S",
     "prefixes": "KVD_VLLM_PREFIXES",
     "parking": "KVD_VLLM_PARKING",
-    "load": "KVD_VLLM_LOAD",
     "step_budget_s": "KVD_VLLM_STEP_BUDGET_S",
     "load_timeout_s": "KVD_VLLM_LOAD_TIMEOUT_S",
     "elastic": "KVD_VLLM_ELASTIC",
@@ -99,12 +97,6 @@ def _bytes(where: str, value: Any) -> int:
     return count
 
 
-def _load(where: str, value: Any) -> str:
-    if value not in ("async", "sync"):
-        raise ValueError(f"{where}: {value!r} is neither async nor sync")
-    return str(value)
-
-
 _VALUES: dict[str, Callable[[str, Any], Any]] = {
     "endpoint": _text,
     "engine_name": _name,
@@ -112,7 +104,6 @@ _VALUES: dict[str, Callable[[str, Any], Any]] = {
     "timeout_s": _seconds,
     "prefixes": _truth,
     "parking": _truth,
-    "load": _load,
     "step_budget_s": _seconds,
     "load_timeout_s": _seconds,
     "elastic": _truth,

@@ -43,9 +43,8 @@ def key_of(lora: LoRARequest) -> AdapterKey:
 class Copy:
     """One copy between blocks of the KV cache and kvd. `number` names it until its end is reported.
 
-    `waits`: the step's forward reads the blocks, so they have to be there before it. `shared`: the
-    names are ones that other engines know; where `lora` is given, they are right only while the
-    worker has `adapter` loaded for it.
+    `shared`: the names are ones that other engines know; where `lora` is given, they are right only
+    while the worker has `adapter` loaded for it.
     """
 
     number: int
@@ -53,7 +52,6 @@ class Copy:
     request: str
     digests: list[bytes]
     blocks: list[int]
-    waits: bool = False
     shared: bool = False
     lora: LoRARequest | None = None
     adapter: Adapter | None = None

@@ -95,7 +95,7 @@ class CannotPark(unittest.TestCase):
         def fail(rig: Rig) -> None:
             planner = rig.connector._planner
             assert planner is not None
-            planner._pause_s, planner._prefixes = 2.0, True  # a copy has failed, and is not tried anew
+            planner.copies._pause_s, planner._prefixes = 2.0, True  # a copy has failed, and is not tried anew
             rig.worker._copier._cache.store = unittest.mock.Mock(side_effect=kvd_client.OutOfMemory("full"))
 
         self.compare(fail)
@@ -121,11 +121,11 @@ class CannotPark(unittest.TestCase):
                     planner = rig.connector._planner
                     assert planner is not None
                     if pick.random() < 0.05:
-                        open_copies += len(planner._open)
+                        open_copies += len(planner.copies._open)
                         loads += len(rig.scheduler.kv_holding_waiting)
                         self.assertTrue(rig.scheduler.reset_prefix_cache(True, pick.random() < 0.5))
                         self.assertEqual(rig.scheduler.running, [])
-                        self.assertEqual(planner._parks, {})
+                        self.assertFalse([each for each in planner._requests.values() if each.park])
                 rig.run_dry()
                 rig.check_answers()
                 rig.check_blocks()

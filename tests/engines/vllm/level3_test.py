@@ -17,7 +17,6 @@ ROOM = {
     "disable_log_stats": False,
 }  # fmt: skip
 KVD = "kvd_vllm.KvdScheduler"
-LOADS = ("async", "sync")
 
 
 def setUpModule() -> None:
@@ -32,12 +31,11 @@ class Level3(unittest.TestCase):
         self.kvd = self.enterContext(KvdProcess(slabs=16, dram_slabs=32))
 
     def run_on(
-        self, kvd: str, scheduler: str, seeds: list[int], loads: tuple[str, ...] = LOADS
+        self, kvd: str, scheduler: str, seeds: list[int]
     ) -> list[tuple[int, dict[str, Any]]]:
-        """Each seed with each kind of load, on an engine of its own, with stock's answers."""
+        """Each seed on an engine of its own, with stock's answers."""
         options = {"prefixes": False, "step_budget_s": 2.0}  # the machine may be busy
-        rounds = [{"seed": seed, "engine": on_kvd({**options, "load": load})}
-                  for load in loads for seed in seeds]  # fmt: skip
+        rounds = [{"seed": seed, "engine": on_kvd(options)} for seed in seeds]
         found = bench.answers(scheduler, rounds, kvd, engine={**ROOM, "scheduler_cls": scheduler})
         pairs = [(one["seed"], each) for one, each in zip(rounds, found, strict=True)]
         for seed, each in pairs:
@@ -69,7 +67,7 @@ class Level3(unittest.TestCase):
             self.assertGreater(each["counters"]["num_preemptions"], 50)
 
     def test_without_kvd_it_is_stock_vllm(self) -> None:
-        ((seed, found),) = self.run_on("/nonexistent/attach.sock", KVD, SEEDS[:1], ("async",))
+        ((seed, found),) = self.run_on("/nonexistent/attach.sock", KVD, SEEDS[:1])
         self.assertEqual(found["scheduled"], stock[seed]["scheduled"])
         self.assertEqual(bench.log.count("kvd: no answer, vLLM decides as without it"), 1)
 

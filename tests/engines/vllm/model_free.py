@@ -203,20 +203,14 @@ class Rig:
         worker, meta = self.worker, output.kv_connector_metadata
         worker.handle_preemptions(meta)
         worker.bind_connector_metadata(meta)
-        if output.has_sync_kv_loads:
-            worker.start_load_kv(None)
         names = list(output.num_scheduled_tokens)
-        failed = self.scheduler_will_skip() if output.has_sync_kv_loads else set()
-        sampled = [self.compute(name, output.num_scheduled_tokens[name], failed) for name in names]
-        if not output.has_sync_kv_loads:
-            worker.start_load_kv(None)
+        sampled = [self.compute(name, output.num_scheduled_tokens[name]) for name in names]
         worker.wait_for_save()
         results = worker.get_transfer_results(output.finished_req_ids)
         transfers = KVConnectorOutput(
             finished_sending=results.finished_sending or None,
             finished_recving=results.finished_recving or None,
             failed_recving=results.failed_recving,
-            invalid_block_ids=worker.get_block_ids_with_load_errors(),
             kv_connector_worker_meta=worker.build_connector_worker_meta(),
         )
         worker.clear_connector_metadata()
@@ -226,12 +220,7 @@ class Rig:
             kv_connector_output=transfers,
         )  # fmt: skip
 
-    def scheduler_will_skip(self) -> set[int]:
-        """Blocks whose load failed, while vLLM does not know yet: the step computes on rubbish, and
-        vLLM throws its tokens away."""
-        return set(self.worker._copier._bad_blocks)
-
-    def compute(self, name: str, count: int, failed: set[int]) -> list[int]:
+    def compute(self, name: str, count: int) -> list[int]:
         """Looks at all slots before the new ones, writes those, and samples if that was the last."""
         request = self.scheduler.requests[name]
         end = request.num_computed_tokens
@@ -244,13 +233,12 @@ class Rig:
             first = max(0, begin - window + 1) if window else 0
             for layer, slots in enumerate(self.slots):
                 expected = self.expected[name][:end] + LAYERS * group + layer
-                if not failed.intersection(blocks.tolist()):
-                    seen = slots[rows[first:begin], columns[first:begin]]
-                    if not numpy.array_equal(seen, expected[first:begin]):
-                        bad = first + int(numpy.flatnonzero(seen != expected[first:begin])[0])
-                        raise WrongBytes(
-                            f"{name}: token {bad} of {begin}, group {group}, step {self.steps}"
-                        )
+                seen = slots[rows[first:begin], columns[first:begin]]
+                if not numpy.array_equal(seen, expected[first:begin]):
+                    bad = first + int(numpy.flatnonzero(seen != expected[first:begin])[0])
+                    raise WrongBytes(
+                        f"{name}: token {bad} of {begin}, group {group}, step {self.steps}"
+                    )
                 slots[rows[begin:], columns[begin:]] = expected[begin:]
         self.scheduled[name] += count
         return [] if request.is_prefill_chunk else [self.truth[name][end]]

@@ -33,6 +33,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.multi_connector import MultiCo
 import kvd_client
 from kvd_vllm.connector import KvdConnector
 from kvd_vllm.naming import Names
+from kvd_vllm.copies import Copies
 from kvd_vllm.planning import Planner
 from kvd_vllm.scheduler import KvdAsyncScheduler, KvdScheduler
 from kvd_vllm.transfers import Ends, Transfers
@@ -131,10 +132,9 @@ class NoModel(unittest.TestCase):
     def test_random_rotation_computes_nothing_twice(self) -> None:
         kvd = self.kvd()
         for seed in SEEDS:
-            for load in ("async", "sync"):
-                rig = self.rig(kvd, RandomScheduler, seed, options={**PARK_ONLY, "load": load})
-                self.play(rig, STEPS // len(SEEDS) // 2)
-                self.assertEqual(rig.computed_twice(), {})
+            rig = self.rig(kvd, RandomScheduler, seed, options=PARK_ONLY)
+            self.play(rig, STEPS // len(SEEDS))
+            self.assertEqual(rig.computed_twice(), {})
 
     def test_with_async_scheduling_too(self) -> None:
         kvd = self.kvd()
@@ -212,7 +212,7 @@ class NoModel(unittest.TestCase):
         rig = self.rig(self.kvd(), RandomScheduler, SEEDS[0], options=PARK_ONLY)
         planner, link = rig.connector._planner, rig.connector._link
         assert planner is not None and link is not None
-        planner._clock = lambda: 1.0
+        planner._forgotten._clock = lambda: 1.0
         told: list[int] = []
         drop = link.drop
         link.drop = lambda digests, wait: told.append(len(digests)) or drop(digests, wait)
@@ -220,7 +220,7 @@ class NoModel(unittest.TestCase):
         self.assertGreater(sum(told), 100)
         less_than_half_a_cache = [each for each in told if 2 * each < rig.blocks]
         self.assertLess(len(less_than_half_a_cache), 20)
-        self.assertEqual(planner._forget, [])
+        self.assertEqual(planner._forgotten._names, [])
         self.assertEqual(rig.computed_twice(), {})
 
     def test_kvd_killed_and_started_again_costs_no_answer(self) -> None:
@@ -235,24 +235,23 @@ class NoModel(unittest.TestCase):
     def test_a_kvd_that_was_started_again_has_blocks_again(self) -> None:
         """kvd does not know the region, so blocks go by way of a window, in parts where it is small."""
         kvd = self.kvd()
-        for load in ("async", "sync"):
-            rig = self.rig(kvd, RandomScheduler, SEEDS[0], options={"load": load})
-            cache = rig.worker._copier._cache
-            self.play(rig, STEPS // 20)
-            kvd.kill()
-            kvd.start()
-            self.assertTrue(poll_until(lambda rig=rig: rig.ask() is not None), "not asked again")
-            self.play(rig, rig.steps + 100)  # it is seen to be gone
-            has_window = lambda: cache._next is not None or cache._window is not None  # noqa: E731
-            self.assertTrue(poll_until(has_window), "no window")
-            before = dict(rig.counts)
-            rig.connector._planner._paused_until = 0.0  # after what failed it would rest for long
-            self.play(rig, rig.steps + STEPS // 20)
-            more = {name: count - before.get(name, 0) for name, count in rig.counts.items()}
-            for each in ("stored_blocks", "parked_blocks", "loaded_blocks"):
-                self.assertGreater(more[each], 0, each)
-            self.assertEqual(more.get("failed_blocks", 0), 0)
-            self.assertEqual(more.get("recomputed_requests", 0), 0)
+        rig = self.rig(kvd, RandomScheduler, SEEDS[0])
+        cache = rig.worker._copier._cache
+        self.play(rig, STEPS // 20)
+        kvd.kill()
+        kvd.start()
+        self.assertTrue(poll_until(lambda: rig.ask() is not None), "not asked again")
+        self.play(rig, rig.steps + 100)  # it is seen to be gone
+        has_window = lambda: cache._next is not None or cache._window is not None  # noqa: E731
+        self.assertTrue(poll_until(has_window), "no window")
+        before = dict(rig.counts)
+        rig.connector._planner.copies._paused_until = 0.0  # after what failed it would rest for long
+        self.play(rig, rig.steps + STEPS // 20)
+        more = {name: count - before.get(name, 0) for name, count in rig.counts.items()}
+        for each in ("stored_blocks", "parked_blocks", "loaded_blocks"):
+            self.assertGreater(more[each], 0, each)
+        self.assertEqual(more.get("failed_blocks", 0), 0)
+        self.assertEqual(more.get("recomputed_requests", 0), 0)
 
     def test_a_worker_whose_cache_kvd_opens_late_has_blocks_later(self) -> None:
         """The scheduler's side knows nothing of it: what another engine stored is to be loaded."""
@@ -271,7 +270,7 @@ class NoModel(unittest.TestCase):
             self.assertGreater(rig.counts["failed_blocks"], 0)
 
             def is_loaded(rig: Rig = rig) -> bool:
-                rig.connector._planner._paused_until = 0.0
+                rig.connector._planner.copies._paused_until = 0.0
                 rig.add(prompt, 10)
                 rig.run_dry()
                 return rig.counts.get("loaded_blocks", 0) > 0
@@ -320,33 +319,32 @@ class NoModel(unittest.TestCase):
 
     def test_a_load_that_was_given_up_and_comes_all_the_same_harms_nothing(self) -> None:
         """kvd stood still: what it then copies is what the request was when it was parked."""
-        for load in ("async", "sync"):
-            for windows in ((0,), (64, 0)):
-                kvd = self.kvd()
-                rig = self.rig(
-                    kvd, KvdScheduler, SEEDS[0], blocks=60, windows=windows,
-                    options={**PARK_ONLY, "load": load, "load_timeout_s": 0.1},
-                )  # fmt: skip
-                planner = rig.connector._planner
-                assert planner is not None
-                name = rig.add(list(range(5, 105)), 60)
-                self.decide(rig, admit=name)
-                steps_to = lambda count, rig=rig, name=name: self.steps_until(  # noqa: E731
-                    rig, lambda: len(rig.given[name]) >= count
-                )
-                steps_to(5)
-                self.decide(rig, preempt=name)
-                self.steps_until(rig, lambda planner=planner: not planner._open)
-                self.assertGreater(planner.parked(name)[0], 100)
-                kvd.signal(signal.SIGSTOP)
-                self.decide(rig, admit=name)
-                steps_to(12)
-                self.assertEqual(len(planner._open), 1, "the load is under way")
-                kvd.signal(signal.SIGCONT)
-                self.steps_until(rig, lambda planner=planner: not planner._open)
-                rig.run_dry()
-                rig.check_answers()
-                rig.check_blocks()
+        for windows in ((0,), (64, 0)):
+            kvd = self.kvd()
+            rig = self.rig(
+                kvd, KvdScheduler, SEEDS[0], blocks=60, windows=windows,
+                options={**PARK_ONLY, "load_timeout_s": 0.1},
+            )  # fmt: skip
+            planner = rig.connector._planner
+            assert planner is not None
+            name = rig.add(list(range(5, 105)), 60)
+            self.decide(rig, admit=name)
+            steps_to = lambda count, rig=rig, name=name: self.steps_until(  # noqa: E731
+                rig, lambda: len(rig.given[name]) >= count
+            )
+            steps_to(5)
+            self.decide(rig, preempt=name)
+            self.steps_until(rig, lambda planner=planner: not planner.copies)
+            self.assertGreater(planner.parked(name)[0], 100)
+            kvd.signal(signal.SIGSTOP)
+            self.decide(rig, admit=name)
+            steps_to(12)
+            self.assertEqual(len(planner.copies._open), 1, "the load is under way")
+            kvd.signal(signal.SIGCONT)
+            self.steps_until(rig, lambda planner=planner: not planner.copies)
+            rig.run_dry()
+            rig.check_answers()
+            rig.check_blocks()
 
     def decide(self, rig: Rig, preempt: str = "", admit: str = "") -> None:
         """In place of kvd, from now on."""
@@ -399,7 +397,7 @@ class NoModel(unittest.TestCase):
 
     def hurry(self) -> None:
         """After a fault kvd is asked, and looked for, again at once."""
-        for name in ("planning._PAUSE_S", "planning._LONGEST_PAUSE_S", "lasting._FIRST_RETRY_S"):
+        for name in ("copies._PAUSE_S", "copies._LONGEST_PAUSE_S", "lasting._FIRST_RETRY_S"):
             self.enterContext(unittest.mock.patch(f"kvd_vllm.{name}", 0.01))
 
     def kill_in_a_load(self, kvd: KvdProcess, rig: Rig) -> None:
@@ -438,7 +436,7 @@ class NoModel(unittest.TestCase):
         self.load_a_little(rig)
         self.assertEqual(len(calls), 1)
         kvd.signal(signal.SIGCONT)
-        self.steps_until(rig, lambda: len(calls) > 1 and not rig.connector._planner._open)
+        self.steps_until(rig, lambda: len(calls) > 1 and not rig.connector._planner.copies)
         rig.run_dry()
         rig.check_answers()
 
@@ -449,7 +447,7 @@ class NoModel(unittest.TestCase):
         with unittest.mock.patch.object(rig.worker._loaded, "is_right", lambda copy: not copy.shared):
             self.load_a_little(rig)
             self.assertGreater(rig.counts["failed_blocks"], 0)
-            self.assertFalse(planner._is_paused())
+            self.assertFalse(planner.copies.is_paused)
             self.assertTrue(planner.can_park)
 
     def load_a_little(self, rig: Rig) -> None:
@@ -489,7 +487,7 @@ class NoModel(unittest.TestCase):
     def test_a_block_that_is_not_held_while_it_is_copied_is_seen(self) -> None:
         """The control: without the touch the copies are of other requests' bytes."""
 
-        class Careless(Planner):
+        class Careless(Copies):
             def _hold(self, copy: Any) -> None: ...
             def _release(self, copy: Any) -> None: ...
 
@@ -511,44 +509,6 @@ class NoModel(unittest.TestCase):
             return
         self.assertNotEqual(rig.computed_twice(), {})
 
-    def test_a_failed_load_is_computed_by_all_who_share_it(self) -> None:
-        self.share_a_failed_load(Planner)
-
-    def test_a_failed_load_that_is_left_to_one_request_is_seen(self) -> None:
-        """The control: that one is aborted, and the other takes the blocks as they are."""
-
-        class Trusting(Planner):
-            def invalidate(self, invalid: Any) -> None: ...
-
-        with self.assertRaises(WrongBytes):
-            self.share_a_failed_load(Trusting)
-
-    def share_a_failed_load(self, planner: type[Planner]) -> None:
-        """Two requests in one step begin alike: the first loads the beginning, and the second finds it in
-        vLLM's prefix cache. The load fails, the first is aborted, a third comes."""
-        engine = {"enable_prefix_caching": True}
-        rig = self.rig(self.kvd(), KvdScheduler, SEEDS[0], options={"load": "sync"}, engine=engine)
-        rig.connector._planner.__class__ = planner
-        head = [rig.random.randrange(3, 1900) for _ in range(100)]
-        rig.add([*head, 5], 20)
-        rig.run_dry()
-        self.assertTrue(rig.scheduler.reset_prefix_cache())
-        for slots in rig.slots:
-            slots[...] = 0
-        first, second = rig.add([*head, 6], 20), rig.add([*head, 7], 20)
-        cache = rig.worker._copier._cache
-        load, cache.load = cache.load, unittest.mock.Mock(side_effect=kvd_client.NotFound("gone"))
-        rig.step()  # in which the worker says that its weights are the same
-        rig.step()
-        cache.load.assert_called_once()
-        self.assertLess(rig.scheduled[second], len(head), "it did not share the load")
-        cache.load = load
-        rig.abort(first)
-        rig.add([*head, 8], 20)
-        rig.run_dry()
-        rig.check_answers()
-        rig.check_blocks()
-
     def test_what_another_connector_has_not_loaded_yet_is_not_stored(self) -> None:
         """Beside kvd in a MultiConnector: vLLM counts such tokens as computed at once."""
         rig = self.rig(self.kvd(), KvdScheduler, SEEDS[0])
@@ -562,9 +522,9 @@ class NoModel(unittest.TestCase):
         ):
             name = rig.add(prompt, 5)
             rig.step()
-        self.assertFalse(planner._open)
+        self.assertFalse(planner.copies)
         rig.abort(name)
-        self.assertFalse(planner._open, "a copy of blocks that nobody has written")
+        self.assertFalse(planner.copies, "a copy of blocks that nobody has written")
         received = KVConnectorTransferResults(finished_recving={name})
         with unittest.mock.patch.object(rig.worker, "get_transfer_results", lambda _: received):
             rig.step()
@@ -589,25 +549,10 @@ class NoModel(unittest.TestCase):
             child._planner.names.ask(Transfers(), True)
             child._planner.names.hear(Ends(model="model", weights="A"))
             child._planner._index = unittest.mock.Mock(lookup=len)
+            child.on_new_request(request)
             self.assertEqual(child.get_num_new_matched_tokens(request, 0), answer)
             child.shutdown()
         rig.run_dry()
-
-    def test_no_step_waits_for_a_load_where_the_next_one_is_on_its_way(self) -> None:
-        """With async scheduling that one would compute on what was not loaded."""
-        for scheduler, is_async in ((KvdScheduler, False), (KvdAsyncScheduler, True)):
-            rig = self.rig(
-                self.kvd(), scheduler, SEEDS[0], is_async=is_async, options={"load": "sync"}
-            )
-            prompt = [rig.random.randrange(3, 1900) for _ in range(100)]
-            rig.add(prompt, 20)
-            rig.run_dry()
-            request = rig.scheduler.requests[rig.add(prompt, 20)]
-            tokens, goes_on = rig.connector.get_num_new_matched_tokens(request, 0)
-            self.assertGreater(tokens or 0, 0)
-            self.assertEqual(goes_on, is_async)
-            rig.run_dry()
-            rig.check_answers()
 
     def test_groups_that_look_back_at_a_window_are_parked_and_found(self) -> None:
         kvd = self.kvd()
@@ -671,7 +616,7 @@ class NoModel(unittest.TestCase):
         planner._index.drop(planner.names.digests(request, [(0, 4)]))
         # To go on from block 4 needs blocks 2 and 3 of the window, from block 5 or 6 also block 4.
         for local, tokens in ((0, 7 * 32), (0, 4 * 32)):
-            planner._found.clear()
+            planner._requests[request.request_id].found = None
             self.assertEqual(rig.connector.get_num_new_matched_tokens(request, local), (tokens, True))
             planner._index.drop(planner.names.digests(request, [(0, 6)]))
         rig.run_dry()
@@ -679,8 +624,7 @@ class NoModel(unittest.TestCase):
 
     def test_a_load_that_fails_is_computed_by_its_request(self) -> None:
         for windows in WINDOWS:
-            rig = self.rig(self.kvd(), KvdScheduler, SEEDS[0], blocks=80, windows=windows,
-                           options={"load": "sync"})  # fmt: skip
+            rig = self.rig(self.kvd(), KvdScheduler, SEEDS[0], blocks=80, windows=windows)
             prompt = [rig.random.randrange(3, 1900) for _ in range(100)]
             rig.add(prompt, 20)
             rig.run_dry()
@@ -713,13 +657,14 @@ class NoModel(unittest.TestCase):
         with self.assertRaises(WrongBytes):
             self.play(rig, STEPS, shared=True)
 
-    def careless(self, planner: type[Planner]) -> Rig:
+    def careless(self, kind: type[Planner] | type[Copies]) -> Rig:
         """With copies slow enough for their blocks to be wanted meanwhile."""
         if DEVICE == "cuda":
             self.skipTest("a GPU's copies have no link.bandwidth to be slowed by")
         rig = self.rig(self.kvd("1MiB/s"), RandomScheduler, SEEDS[0], options=PARK_ONLY)
         assert rig.connector._planner is not None
-        rig.connector._planner.__class__ = planner
+        planner = rig.connector._planner
+        (planner.copies if issubclass(kind, Copies) else planner).__class__ = kind
         return rig
 
 
