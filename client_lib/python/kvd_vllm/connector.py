@@ -25,7 +25,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
 from vllm.platforms import current_platform
 from vllm.v1.metrics.cache_hit_source import CacheHitSource
 
-from kvd_vllm import checks, identity, options
+from kvd_vllm import checks, handoffs, identity, options
 from kvd_vllm.balloon import Balloon
 from kvd_vllm.copying import Cache, Copier
 from kvd_vllm.daemon import KvdCache, Link, NoCache
@@ -226,6 +226,8 @@ class KvdConnector(KVConnectorBase_V1, SupportsHMA):
         if self._mapper is not None:
             self._mapper.close()
         self._copier.close(_LAST_WAIT_S)
+        if self._planner is not None:
+            self._planner.deadlines.close()
         if self._link is not None:
             self._link.close()
         self._memory.release()
@@ -242,7 +244,7 @@ class KvdConnector(KVConnectorBase_V1, SupportsHMA):
         self._planner = Planner(
             self._link, self.shape.block_tokens, time.monotonic, windows=self.shape.windows,
             prefixes=given.prefixes, parking=given.parking,
-            patience_s=given.load_timeout_s,
+            patience_s=given.load_timeout_s, handoff_s=given.handoff_s,
         )  # fmt: skip
         if _fails_requests():
             logger.warning(
@@ -318,9 +320,11 @@ class KvdConnector(KVConnectorBase_V1, SupportsHMA):
     def request_finished_all_groups(
         self, request: Request, block_ids: tuple[list[int], ...]
     ) -> tuple[bool, dict[str, Any] | None]:
+        handoff = None
         if self._planner is not None:
+            handoff = self._planner.hand_over(request, block_ids)
             self._planner.finish(request, block_ids)
-        return False, None
+        return False, handoffs.answer(handoff) if handoff is not None else None
 
     def has_pending_block_frees(self) -> bool:
         if self._planner is not None and self._planner.copies.has_room_coming():

@@ -11,11 +11,11 @@ from typing import NamedTuple, TypeVar
 
 import kvd_client
 
+from kvd_vllm.copies import Index
 from kvd_vllm.copying import Cache, State
 from kvd_vllm.layout import CacheShape, Piece
 from kvd_vllm.memory import logger
 from kvd_vllm.options import Options
-from kvd_vllm.copies import Index
 
 _T = TypeVar("_T")
 

@@ -135,13 +135,24 @@ class Names:
         """How many full blocks have a name."""
         return len(self._hashes(request))
 
+    def tail(self, request: Request, tokens: int, secret: bytes) -> list[bytes]:
+        """Names, by group, of the block that the first `tokens` tokens of the prompt end in. Whoever
+        knows the secret gives the block of the same prompt the same names."""
+        at = (tokens - 1) // self._block_tokens
+        assert request.prompt_token_ids is not None
+        within = request.prompt_token_ids[at * self._block_tokens : tokens]
+        seen = repr((secret, within, request.cache_salt)).encode()
+        if request.mm_features:
+            seen += self._reached(self._images_in(request), at)
+        groups = range(self._groups)
+        # What comes before is in the name of the block before.
+        before = self.digests(request, [(group, at - 1) for group in groups] if at else [])
+        heads = before or self._salts(request)
+        return [digest_of(b"kvd_vllm tail" + heads[group] + digest_of(seen)) for group in groups]
+
     def digests(self, request: Request, places: Iterable[Place]) -> list[bytes]:
         """The names that every engine gives these blocks; each group has others."""
-        salt = self._cleared + (self._weights.encode() if self._weights != self._first else b"")
-        if request.lora_request is not None:
-            pin = self._pins.get(request.request_id)
-            salt += pin.content if pin is not None else uuid.uuid4().bytes
-        salts = [salt + bytes([at] if at else []) for at in range(self._groups)]
+        salts = self._salts(request)
         hashes = self._hashes(request)
         if not request.mm_features:
             return [digest_of(salts[group] + hashes[at]) for group, at in places]
@@ -149,6 +160,14 @@ class Names:
         return [
             digest_of(salts[group] + self._reached(images, at) + hashes[at]) for group, at in places
         ]
+
+    def _salts(self, request: Request) -> list[bytes]:
+        """What keeps blocks of equal tokens apart, by group."""
+        salt = self._cleared + (self._weights.encode() if self._weights != self._first else b"")
+        if request.lora_request is not None:
+            pin = self._pins.get(request.request_id)
+            salt += pin.content if pin is not None else uuid.uuid4().bytes
+        return [salt + bytes([at] if at else []) for at in range(self._groups)]
 
     def _reached(self, images: _Images, block: int) -> bytes:
         if images.contents is None:

@@ -19,6 +19,7 @@ class Options(NamedTuple):
     parking: bool = True  # KVD_VLLM_PARKING; preempted requests are parked, with KvdScheduler
     step_budget_s: float = 0.002  # KVD_VLLM_STEP_BUDGET_S; the longest that a step waits for an answer
     load_timeout_s: float = 10.0  # KVD_VLLM_LOAD_TIMEOUT_S; a copy that takes longer is given up
+    handoff_s: float = 60.0  # KVD_VLLM_HANDOFF_S; how long a prompt is kept for a decode engine
     elastic: bool = False  # KVD_VLLM_ELASTIC; the KV cache grows and shrinks with what is wanted
     elastic_kept_bytes: int = 0  # KVD_VLLM_ELASTIC_KEPT_BYTES; what it never gives back
 
@@ -32,6 +33,7 @@ _VARIABLES = {
     "parking": "KVD_VLLM_PARKING",
     "step_budget_s": "KVD_VLLM_STEP_BUDGET_S",
     "load_timeout_s": "KVD_VLLM_LOAD_TIMEOUT_S",
+    "handoff_s": "KVD_VLLM_HANDOFF_S",
     "elastic": "KVD_VLLM_ELASTIC",
     "elastic_kept_bytes": "KVD_VLLM_ELASTIC_KEPT_BYTES",
 }
@@ -106,6 +108,7 @@ _VALUES: dict[str, Callable[[str, Any], Any]] = {
     "parking": _truth,
     "step_budget_s": _seconds,
     "load_timeout_s": _seconds,
+    "handoff_s": _seconds,
     "elastic": _truth,
     "elastic_kept_bytes": _bytes,
 }

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import hashlib
 import uuid
-from collections.abc import Callable, Iterable, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Sequence, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from kvd_vllm import handoffs
 from kvd_vllm.copies import Copies, Forgotten, Index, Open
 from kvd_vllm.groups import Groups, Place, Tables, blocks_at
+from kvd_vllm.handoffs import Handoff
 from kvd_vllm.naming import Names
 from kvd_vllm.stats import KvdStats
 from kvd_vllm.transfers import Ends, Kind, Transfers
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
 
 # How long an answer to "which prefix does kvd have" is valid for a request that waits.
 _ANSWER_S = 1.0
+# How often it is asked whether a prompt that another engine has computed is there.
+_ASK_AGAIN_S = 0.005
 # At how many ends of a prefix groups are looked up that look back only at a window.
 _MOST_ENDS = 4
 # No block has this name: a load under it fails, and the block is computed.
@@ -63,6 +67,8 @@ class Known:
     # another connector of a MultiConnector loads are not there.
     computed: bool = False
     refused: bool = False  # its load failed: there is no second try
+    handoff: Handoff | None = None  # another engine has computed its prompt
+    waits_since: float | None = None  # for that engine's copies
 
 
 def comes_back(request: Request) -> bool:
@@ -84,6 +90,7 @@ class Planner:
         prefixes: bool = True,
         parking: bool = True,
         patience_s: float = 10.0,
+        handoff_s: float = 60.0,
     ) -> None:
         self._index = index
         self._block_tokens = block_tokens
@@ -98,6 +105,7 @@ class Planner:
         self.names = Names(len(windows), block_tokens, clock, patience_s)
         self.copies = Copies(clock, patience_s)
         self._forgotten = Forgotten(index, clock)
+        self.deadlines = handoffs.Deadlines(index.drop, handoff_s)
         self._cached: object = None  # vLLM's prefix cache; a new object each time it is emptied
         self._requests: dict[str, Known] = {}
         self._is_asked = False  # whether a request is to come in, since the last step
@@ -118,7 +126,7 @@ class Planner:
         self._loads = False
 
     def add(self, request: Request) -> None:
-        self._requests[request.request_id] = Known(request)
+        self._requests[request.request_id] = Known(request, handoff=handoffs.read(request))
         self.names.add(request)
 
     @property
@@ -144,6 +152,10 @@ class Planner:
             count = min(park.tokens, request.num_tokens - 1) - local
         elif self._prefixes and self.names.may_share(request, local) is None:
             return None, False
+        elif self._waits_for_handoff(known):
+            return None, False
+        elif known.handoff is not None:
+            count = min(known.handoff.tokens, request.num_tokens - 1) - local
         else:
             count = self._tokens_found(known) - local
         return (count, True) if count > 0 else (0, False)
@@ -170,11 +182,18 @@ class Planner:
         found = blocks_at(tables, first, last)
         usable = park is not None and self._is_patient_with(park) \
             and not self._is_under_way(park)  # fmt: skip
-        digests = [park.digests.get(place, _NOWHERE) for place in found] \
-            if park is not None and usable else self.names.digests(request, found)  # fmt: skip
+        if park is not None and usable:
+            digests = [park.digests.get(place, _NOWHERE) for place in found]
+        else:
+            digests = self._shared_names(known, found)
         copy = self.copies.begin(Kind.LOAD, name, digests, found.values())
         if not usable:
             self.names.mark(copy, request)
+        if known.handoff is not None and not usable:
+            names = self.names.tail(request, known.handoff.tokens, known.handoff.secret)
+            self.copies.forget_at_end(copy.number, names)
+            self.stats.add("taken_requests")
+            last, known.handoff = (known.handoff.tokens - 1) // size, None
         if park is not None and usable:
             self.copies.forget_at_end(copy.number, park.digests.values())
             return
@@ -285,12 +304,34 @@ class Planner:
         for name in names & self._requests.keys():
             self._requests[name].refused = True
 
+    def hand_over(self, request: Request, tables: Tables) -> Handoff | None:
+        """Keeps what another engine needs to go on with the prompt of a request that ends now; None:
+        it computes the prompt itself. Called before finish()."""
+        known, size = self._requests.get(request.request_id), self._block_tokens
+        if known is None or not handoffs.is_wanted(request) or not self._can_store(known):
+            return None
+        handoff = handoffs.make(request)
+        if request.num_computed_tokens - request.num_in_flight_tokens < handoff.tokens:
+            return None
+        at = (handoff.tokens - 1) // size
+        self._store(known, at * size, tables)
+        blocks = blocks_at(tables, at, at + 1)
+        is_there = known.stored >= at and self._may_share(known)
+        if not is_there or len(blocks) < self._group_count or self.copies.is_paused:
+            return None
+        names = self.names.tail(request, handoff.tokens, handoff.secret)
+        copy = self.copies.begin(Kind.PARK, request.request_id, names, blocks.values())
+        self.names.mark(copy, request)
+        self.deadlines.keep(names)
+        self.stats.add("handed_requests")
+        return handoff
+
     def finish(self, request: Request, tables: Tables) -> None:
         """The request has ended, in whatever state; its blocks still belong to it."""
         name = request.request_id
         known = self._requests.pop(name, None)
         if known is not None:
-            if known.computed and not self.copies.is_loading(name):
+            if self._can_store(known):
                 done = request.num_computed_tokens - request.num_in_flight_tokens
                 self._store(known, done, tables)
             if known.park is not None:
@@ -302,6 +343,45 @@ class Planner:
         return bool(self.copies) or self._forgotten.is_work
 
     # ---- within ----
+
+    def _can_store(self, known: Known) -> bool:
+        """Whether its blocks hold what its tokens stand for."""
+        return known.computed and not self.copies.is_loading(known.request.request_id)
+
+    def _waits_for_handoff(self, known: Known) -> bool:
+        """Whether the prompt is on its way from another engine. Afterwards known.handoff says whether
+        it is there. It is waited for, but not for long, and not where kvd does not answer."""
+        handoff, now, since = known.handoff, self._clock(), known.waits_since
+        if handoff is None:
+            return False
+        last = (handoff.tokens - 1) // self._block_tokens
+        is_late = since is not None and now >= since + handoffs.WAIT_S
+        if is_late or not self._may_load(known) or self.names.count(known.request) < last:
+            known.handoff = None
+            return False
+        if known.expected > now:
+            return True
+        known.expected = now + _ASK_AGAIN_S
+        places = [*self._groups.places_ahead(last),
+                  *self._groups.places_in_windows(known.local // self._block_tokens, last)]
+        names = self.names.digests(known.request, places)
+        names += self.names.tail(known.request, handoff.tokens, handoff.secret)
+        there = self._index.lookup(names)
+        if there is None:
+            known.handoff = None
+        is_there = there in (None, len(names))
+        known.waits_since = None if is_there else since or now
+        return not is_there
+
+    def _shared_names(self, known: Known, places: Collection[Place]) -> list[bytes]:
+        """The names under which others have these blocks."""
+        handoff = known.handoff
+        if handoff is None:
+            return self.names.digests(known.request, places)
+        last = (handoff.tokens - 1) // self._block_tokens
+        whole = self.names.digests(known.request, [each for each in places if each[1] < last])
+        tail = self.names.tail(known.request, handoff.tokens, handoff.secret)
+        return whole + [tail[group] for group, at in places if at == last]
 
     def _expect(self, request: Request) -> None:
         known, now = self._requests[request.request_id], self._clock()
@@ -361,24 +441,27 @@ class Planner:
         """How many blocks to look up; 0: nothing of this request may be found. kv_transfer_params'
         max_load_tokens bounds what it may load."""
         request = known.request
-        if not (self._prefixes and self._loads) or known.refused or self.copies.is_paused \
-                or not comes_back(request):  # fmt: skip
+        if not self._may_load(known):
             return 0
         limit = (request.num_tokens - 1) // self._block_tokens
-        if not self.names.may_share(request, known.local):
-            return 0
         bound = _max_load_tokens(request)
         if bound is not None:
             limit = min(limit, (known.local + bound) // self._block_tokens)
         return limit if limit * self._block_tokens > known.local else 0
 
+    def _may_load(self, known: Known) -> bool:
+        """Whether blocks that others have may be loaded for the request."""
+        return self._loads and not known.refused and not self.copies.is_paused \
+            and comes_back(known.request) and self._may_share(known)  # fmt: skip
+
+    def _may_share(self, known: Known) -> bool:
+        return self._prefixes and bool(self.names.may_share(known.request, known.local))
+
     def _store(self, known: Known, done: int, tables: Tables, after: bool = False) -> None:
         """Stores full blocks that kvd has not got yet. `done` tokens of the request are computed,
         or will be `after` this step's forward."""
         request = known.request
-        if not self._prefixes or self.copies.is_paused:
-            return
-        if not self.names.may_share(request, known.local):
+        if self.copies.is_paused or not self._may_share(known):
             return
         last = min(done // self._block_tokens, self.names.count(request), *map(len, tables))
         found = blocks_at(tables, known.stored, last)

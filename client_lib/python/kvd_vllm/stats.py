@@ -19,6 +19,8 @@ COUNTERS = {
     "failed_blocks": "Blocks of copies to or from kvd that failed.",
     "parked_requests": "Preempted requests parked in kvd.",
     "recomputed_requests": "Preempted requests that could not be parked or not come back.",
+    "handed_requests": "Prompts kept in kvd for a decode engine.",
+    "taken_requests": "Prompts of a prefill engine loaded from kvd.",
     "stock_steps": "Steps that vLLM's own scheduler decided, as kvd was late or absent.",
     "unanswered_calls": "Calls of the engine that kvd did not answer, or not in time.",
     "grown_blocks": "Blocks of an elastic KV cache that got memory.",

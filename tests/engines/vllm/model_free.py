@@ -152,6 +152,7 @@ class Rig:
         self.given: dict[str, list[int]] = {}
         self.prompts: dict[str, int] = {}
         self.scheduled: dict[str, int] = {}
+        self.handed: dict[str, dict[str, Any] | None] = {}  # kv_transfer_params of its answer
         self.aborted: set[str] = set()
         self.unfinished: set[str] = set()
         self.made = self.steps = self.preemptions = 0
@@ -197,6 +198,7 @@ class Rig:
             self.given[each.request_id] += each.new_token_ids
             if each.finish_reason is not None:
                 self.unfinished.discard(each.request_id)
+                self.handed[each.request_id] = each.kv_transfer_params
 
     def execute(self, output: Any) -> ModelRunnerOutput:
         """What a worker does in a step, in its order."""

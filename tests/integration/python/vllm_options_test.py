@@ -20,12 +20,12 @@ class TheOptions(unittest.TestCase):
         self.assertEqual(parse({}, variables), Options("/a", "one", True, 2.5))
         given = {"endpoint": "/b", "engine_name": "two", "required": False, "timeout_s": 1}
         self.assertEqual(parse(given, variables), Options("/b", "two", False, 1.0))
-        given = {"prefixes": False, "parking": "no", "step_budget_s": 0.001, "load_timeout_s": 3}
+        given = {"prefixes": False, "parking": "no", "step_budget_s": 0.001, "load_timeout_s": 3, "handoff_s": 5}
         found = parse(given, {"KVD_VLLM_STEP_BUDGET_S": "1"})
-        self.assertEqual(found[4:], (False, False, 0.001, 3.0, False, 0))
+        self.assertEqual(found[4:], (False, False, 0.001, 3.0, 5.0, False, 0))
         elastic = {"KVD_VLLM_ELASTIC": "1", "KVD_VLLM_ELASTIC_KEPT_BYTES": "1048576"}
-        self.assertEqual(parse({}, elastic)[8:], (True, 1 << 20))
-        self.assertEqual(parse({"elastic": False, "elastic_kept_bytes": 5}, elastic)[8:], (False, 5))
+        self.assertEqual(parse({}, elastic)[9:], (True, 1 << 20))
+        self.assertEqual(parse({"elastic": False, "elastic_kept_bytes": 5}, elastic)[9:], (False, 5))
 
     def test_that_are_slips_are_refused_by_name(self) -> None:
         for extra, said in (
