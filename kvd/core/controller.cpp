@@ -54,7 +54,7 @@ Controller::Controller(std::unique_ptr<House> house) : house_(std::move(house)) 
 Controller::~Controller() = default;
 
 Result<std::unique_ptr<Controller>> Controller::create(Config config) {
-  std::vector<std::string> faults = config.tuning.faults(config.oracle);
+  std::vector<std::string> faults = config.tuning.faults(*config.policies);
   std::uint32_t slabs = 0;
   for (const pool::TierPool::Config& device : config.hbm) {
     check_pool(device, config.hbm_quotas, faults);

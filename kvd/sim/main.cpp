@@ -9,7 +9,7 @@
 #include "kvd/sim/commands/commands.hpp"
 #include "kvd/sim/profile/profile_commands.hpp"
 #include "kvd/sim/run/exit_status.hpp"
-#include "planner/policy/catalogue.hpp"
+#include "planner/baselines/guarded.hpp"
 
 namespace kvd::sim {
 namespace {

@@ -1,13 +1,8 @@
 #include "planner/policy/admission.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <string>
-
-#include "planner/policy/admission_baselines.hpp"
-#include "planner/policy/guarded.hpp"
-#include "planner/policy/layerkv.hpp"
 
 namespace kvd::planner {
 namespace {
@@ -78,32 +73,6 @@ Status check(const StepGuard& guard) {
   return {};
 }
 
-template <class Policy, auto... kArguments>
-std::unique_ptr<AdmissionPolicy> make() {
-  return std::make_unique<Policy>(kArguments...);
-}
-
-std::unique_ptr<AdmissionPolicy> guarded(std::unique_ptr<AdmissionPolicy> bare) {
-  return std::make_unique<GuardedAdmission>(std::move(bare));
-}
-
-struct Entry {
-  std::string_view name;
-  std::unique_ptr<AdmissionPolicy> (*make)();
-};
-constexpr std::array<Entry, 5> kEntries = {
-    {{"layerkv", make<LayerKvPolicy, LayerKvPolicy::Hopeless::kLeftOut>},
-     {"layerkv_literal", make<LayerKvPolicy, LayerKvPolicy::Hopeless::kCounts>},
-     {"whole_request", make<WholeRequestPolicy>},
-     {"past_future", make<PastFuturePolicy>},
-     {"none", make<AdmitAllPolicy>}}};
-
-constexpr auto kNames = [] {
-  std::array<std::string_view, kEntries.size()> names;
-  for (std::size_t i = 0; i < names.size(); ++i) names[i] = kEntries[i].name;
-  return names;
-}();
-
 }  // namespace
 
 Seconds DecodingRequest::allowance(std::int64_t to_come) const {
@@ -134,16 +103,8 @@ AdmissionDecision begin_admission(const AdmissionSnapshot& snapshot,
   return decision;
 }
 
-std::span<const std::string_view> admission_policy_names() { return kNames; }
-
-Result<std::unique_ptr<AdmissionPolicy>> make_admission_policy(std::string_view policy) {
-  for (const auto& entry : kEntries) {
-    if (entry.name == policy) return entry.make();
-    if (with_guards(entry.name) == policy) return guarded(entry.make());
-  }
-  std::string message = "no admission policy \"" + std::string(policy) + "\"; available:";
-  for (const auto name : kNames) message += " " + std::string(name);
-  return invalid(std::move(message));
+std::vector<std::int32_t> all_layers(const AdmissionSnapshot& snapshot) {
+  return std::vector<std::int32_t>(snapshot.queue.size(), snapshot.costs.layers);
 }
 
 }  // namespace kvd::planner

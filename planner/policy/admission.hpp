@@ -1,8 +1,6 @@
 #pragma once
 
-#include <memory>
 #include <optional>
-#include <span>
 #include <string_view>
 #include <vector>
 
@@ -122,17 +120,14 @@ class AdmissionPolicy {
       const AdmissionSnapshot& snapshot) const = 0;
 };
 
-/// The admission policies that exist, layerkv first.
-[[nodiscard]] std::span<const std::string_view> admission_policy_names();
-/// Errors: InvalidArgument naming those that exist.
-[[nodiscard]] Result<std::unique_ptr<AdmissionPolicy>> make_admission_policy(
-    std::string_view policy);
-
 /// Errors: InvalidArgument with the reason.
 [[nodiscard]] Status check(const AdmissionSnapshot& snapshot);
 
 /// A decision with every figure of the queue filled in for these retained layers.
 [[nodiscard]] AdmissionDecision begin_admission(const AdmissionSnapshot& snapshot,
                                                 std::vector<std::int32_t> retained);
+
+/// Every layer, for each prompt of the queue.
+[[nodiscard]] std::vector<std::int32_t> all_layers(const AdmissionSnapshot& snapshot);
 
 }  // namespace kvd::planner

@@ -149,14 +149,6 @@ bool StepGuardCount::admit(const QueuedPrompt& prompt) {
   return true;
 }
 
-void keep_guard(const AdmissionSnapshot& snapshot, AdmissionDecision& decision) {
-  StepGuardCount guard(snapshot);
-  std::size_t admitted = 0;
-  while (admitted < decision.admitted && guard.admit(snapshot.queue[admitted])) ++admitted;
-  decision.admitted = admitted;
-  decision.chunk = prefill_chunk(snapshot, admitted);
-}
-
 std::optional<Tokens> prefill_chunk(const AdmissionSnapshot& snapshot, std::size_t admitted) {
   const auto budget = prefill_budget(snapshot);
   if (!budget) return std::nullopt;

@@ -50,10 +50,6 @@ class StepGuardCount {
   bool too_long_for_strict_ = false;
 };
 
-/// Keeps the guard for a policy that does not know it: fewer prompts are admitted where a step
-/// would outlast S_B, and prefill comes in chunks. Without a guard in the snapshot nothing changes.
-void keep_guard(const AdmissionSnapshot& snapshot, AdmissionDecision& decision);
-
 /// Prompt tokens for one step: as many as prefill_budget() has time for, taking the admitted
 /// prompts in order; nothing where there is no bound.
 [[nodiscard]] std::optional<Tokens> prefill_chunk(const AdmissionSnapshot& snapshot,

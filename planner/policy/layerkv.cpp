@@ -88,7 +88,7 @@ std::optional<Seconds> LayerKvPolicy::least_allowance(const AdmissionSnapshot& s
   std::optional<Seconds> least;
   for (const auto& request : snapshot.decoding) {
     const Seconds allowance = request.allowance();
-    if (hopeless_ == Hopeless::kLeftOut && allowance < Seconds{0}) continue;
+    if (!counts(allowance)) continue;
     least = least ? std::min(*least, allowance) : allowance;
   }
   return least;

@@ -9,24 +9,17 @@ namespace kvd::planner {
 /// layers it retains, which the forecast and the second stage of offloading provide; with `guard`
 /// the predicted step stays below S_B and prefill comes in chunks.
 /// Source: LayerKV Algorithm 1, eq. 1-5; the guard is kvd's.
-class LayerKvPolicy final : public AdmissionPolicy {
+class LayerKvPolicy : public AdmissionPolicy {
  public:
-  enum class Hopeless {
-    /// As printed: one request past saving blocks every prefill until it ends.
-    kCounts,
-    /// It is left out of the minimum, because waiting for it would save no request.
-    kLeftOut,
-  };
-  explicit LayerKvPolicy(Hopeless hopeless) : hopeless_(hopeless) {}
-  [[nodiscard]] std::string_view name() const override {
-    return hopeless_ == Hopeless::kLeftOut ? "layerkv" : "layerkv_literal";
-  }
+  [[nodiscard]] std::string_view name() const override { return "layerkv"; }
   [[nodiscard]] AdmissionTraits traits() const override { return {.prefills_layerwise = true}; }
   [[nodiscard]] Result<AdmissionDecision> decide(const AdmissionSnapshot& snapshot) const override;
 
  private:
   [[nodiscard]] std::optional<Seconds> least_allowance(const AdmissionSnapshot& snapshot) const;
-  Hopeless hopeless_;
+  /// Whether an allowance bounds prefill. One below zero does not: waiting for a request that is
+  /// past saving would save no request.
+  [[nodiscard]] virtual bool counts(Seconds allowance) const { return allowance >= Seconds{0}; }
 };
 
 }  // namespace kvd::planner

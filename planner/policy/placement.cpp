@@ -180,4 +180,25 @@ void judge(const PlacementSnapshot& snapshot, const PlacementConfig& config,
   decision.victim = pause_victim(snapshot);
 }
 
+PlacementDecision place_alike(const PlacementSnapshot& snapshot, const PlacementConfig& config,
+                              std::int32_t distance) {
+  const auto layers = static_cast<std::int32_t>(snapshot.model.layers());
+  const bool streams = distance > 0 && distance <= layers;
+  const Candidate each =
+      streams ? Candidate{distance, distance_layers(layers, distance)} : Candidate{0, {}};
+  PlacementDecision decision;
+  decision.placement.assign(snapshot.requests.size(), each);
+  judge(snapshot, config, decision);
+  for (const auto time : snapshot.model.compute) decision.lower_bound += time;
+  // This proves only that nothing at all would fit.
+  Blocks least;
+  for (const auto& request : snapshot.requests) {
+    least += blocks_after(request, config.window_min, snapshot.block_tokens);
+  }
+  decision.proved = decision.feasible
+                        ? decision.latency <= decision.lower_bound
+                        : decision.reason == InfeasibleReason::kMemory && least > snapshot.capacity;
+  return decision;
+}
+
 }  // namespace kvd::planner

@@ -1,7 +1,5 @@
 #pragma once
 
-#include <memory>
-#include <span>
 #include <string_view>
 
 #include "planner/solver/placement_problem.hpp"
@@ -100,12 +98,6 @@ class PlacementPolicy {
                                                          const Clock& clock) const = 0;
 };
 
-/// The placement policies that exist, orbitflow first.
-[[nodiscard]] std::span<const std::string_view> placement_policy_names();
-/// Errors: InvalidArgument naming those that exist.
-[[nodiscard]] Result<std::unique_ptr<PlacementPolicy>> make_placement_policy(
-    std::string_view policy);
-
 /// Errors: InvalidArgument with the reason.
 [[nodiscard]] Status check(const PlacementSnapshot& snapshot, const PlacementConfig& config);
 
@@ -133,5 +125,10 @@ class PlacementPolicy {
 /// expiry. Preconditions: one candidate a request; latency bound set by the caller.
 void judge(const PlacementSnapshot& snapshot, const PlacementConfig& config,
            PlacementDecision& decision);
+
+/// The decision that places all requests alike: each layer of this distance comes from DRAM, 0:
+/// none does. The bound that it gives is the compute time alone.
+[[nodiscard]] PlacementDecision place_alike(const PlacementSnapshot& snapshot,
+                                            const PlacementConfig& config, std::int32_t distance);
 
 }  // namespace kvd::planner

@@ -2,7 +2,7 @@
 #include <functional>
 #include <memory>
 
-#include "planner/policy/admission.hpp"
+#include "planner/baselines/all_policies.hpp"
 #include "planner/tool/decisions.hpp"
 #include "planner/tool/step_fields.hpp"
 
@@ -125,7 +125,7 @@ Result<AdmitQuestion> read_admit(const Json& json) {
   question.snapshot.guard = read_guard(fields);
   const auto policy = fields.text("policy", "layerkv");
   KVD_TRY(fields.status());
-  KVD_ASSIGN_OR_RETURN(question.policy, make_admission_policy(policy));
+  KVD_ASSIGN_OR_RETURN(question.policy, all_policies().admission(policy));
   return question;
 }
 

@@ -1,6 +1,6 @@
 #include <numeric>
 
-#include "planner/policy/placement.hpp"
+#include "planner/baselines/all_policies.hpp"
 #include "planner/solver/placement_solver.hpp"
 #include "planner/tool/decisions.hpp"
 #include "planner/tool/step_fields.hpp"
@@ -106,7 +106,7 @@ Result<PlaceQuestion> read_place(const Json& json) {
   const auto policy = fields.text("policy", "orbitflow");
   KVD_TRY(fields.status());
   KVD_TRY(check(snapshot, question.config));
-  KVD_ASSIGN_OR_RETURN(question.policy, make_placement_policy(policy));
+  KVD_ASSIGN_OR_RETURN(question.policy, all_policies().placement(policy));
   return question;
 }
 

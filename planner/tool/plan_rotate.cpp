@@ -1,6 +1,6 @@
 #include <cmath>
 
-#include "planner/policy/catalogue.hpp"
+#include "planner/baselines/all_policies.hpp"
 #include "planner/tool/decisions.hpp"
 #include "planner/tool/step_fields.hpp"
 
@@ -117,7 +117,7 @@ Result<RotateQuestion> read_rotate(const Json& json) {
   read_requests(fields, question, s_b, s_f);
   const auto policy = fields.text("policy", "lvf");
   KVD_TRY(fields.status());
-  KVD_ASSIGN_OR_RETURN(question.policy, make_rotation_policy(policy));
+  KVD_ASSIGN_OR_RETURN(question.policy, all_policies().rotation(policy));
   return question;
 }
 

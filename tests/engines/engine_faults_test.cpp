@@ -240,7 +240,7 @@ void kill_in_mid_iteration(const std::string& placement, bool in_a_streamed_one)
 
 TEST(DaemonKilled, InTheMiddleOfAnIterationChangesNoToken) { kill_in_mid_iteration("none", false); }
 TEST(DaemonKilled, InTheMiddleOfAStreamedLayerChangesNoToken) {
-  kill_in_mid_iteration("flexgen", true);
+  kill_in_mid_iteration("orbitflow", true);
 }
 
 /// The control: a byte that goes wrong where nobody but kvd looks, in DRAM, is seen in the logits.

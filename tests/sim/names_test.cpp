@@ -2,6 +2,7 @@
 
 #include "kvd/sim/engine/profile.hpp"
 #include "kvd/sim/run/policy_names.hpp"
+#include "planner/baselines/all_policies.hpp"
 #include "tests/sim/small_setting.hpp"
 
 namespace kvd::sim {
@@ -45,7 +46,7 @@ TEST(PolicyNames, UnifiedSetsAllDefaultsThatRun) {
   EXPECT_EQ(policy->tuning.rotation.policy, "unified");
   EXPECT_EQ(policy->tuning.placement.policy, "orbitflow");
   EXPECT_EQ(policy->tuning.admission.policy, "layerkv");
-  EXPECT_TRUE(policy->tuning.faults().empty());
+  EXPECT_TRUE(policy->tuning.faults(planner::all_policies()).empty());
 }
 
 TEST(PolicyNames, TheAblationTakesPauseAndDepositAway) {
@@ -64,7 +65,7 @@ TEST(PolicyNames, EveryNameIsKnownAndAnUnknownOneNamesThem) {
     const std::string guarded = std::string(name) + "+guards";
     ASSERT_TRUE(policy_named(guarded).ok()) << guarded;
     EXPECT_EQ(policy_named(guarded)->name, guarded);
-    EXPECT_TRUE(policy_named(guarded)->tuning.faults(true).empty()) << guarded;
+    EXPECT_TRUE(policy_named(guarded)->tuning.faults(planner::all_policies()).empty()) << guarded;
   }
   EXPECT_FALSE(policy_named("lru+guards").ok());
   const auto unknown = policy_named("lru");

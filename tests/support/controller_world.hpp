@@ -14,6 +14,7 @@
 
 #include "ipc/vocabulary/layer_mark.hpp"
 #include "kvd/core/controller.hpp"
+#include "planner/baselines/all_policies.hpp"
 #include "tests/support/block_contents.hpp"
 #include "tests/support/disk_files.hpp"
 
@@ -26,6 +27,7 @@ using namespace kvd::core;  // NOLINT(google-build-using-namespace): test suppor
 class World {
  public:
   explicit World(Controller::Config config, std::uint64_t seed = 1) : random(seed) {
+    config.policies = &planner::all_policies();
     config.validate_each_event = true;
     for (const auto& device : config.hbm) device_slabs.push_back(device.slabs);
     auto made = Controller::create(std::move(config));
@@ -588,7 +590,7 @@ class World {
     class NoClock final : public Clock {
       [[nodiscard]] TimePoint now() const override { return TimePoint(0); }
     };
-    const auto policy = planner::make_placement_policy(problem.policy).value();
+    const auto policy = planner::all_policies().placement(problem.policy).value();
     feed(PlanReady{problem.engine, problem.number, problem.query,
                    policy->decide(problem.snapshot, problem.config, NoClock())});
   }

@@ -38,6 +38,7 @@ struct Config {
     bool hbm = false;  ///< only with `dram`
   } keep;
   Tuning tuning;
+  const planner::Catalogue* policies = &planner::stock_policies();  ///< outlives the Controller
   Nanoseconds step_timeout{5'000'000'000};
   /// A silent engine is to end after others have waited this long for what it holds; 0: never.
   Nanoseconds evict_after{0};
@@ -53,8 +54,6 @@ struct Config {
   std::uint32_t max_given_up = 8192;
   /// Block tables are made only for shells whose engines read them: those of the simulator do not.
   bool publish_tables = true;
-  /// The shell says how long the answer of every request will be (Submit::predicted).
-  bool oracle = false;
   bool validate_each_event = false;  ///< tests: abort on a broken invariant after every event
 };
 

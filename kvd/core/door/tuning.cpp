@@ -6,7 +6,6 @@
 #include <string_view>
 
 #include "ipc/vocabulary/slo_class.hpp"
-#include "planner/policy/catalogue.hpp"
 
 namespace kvd::core {
 namespace {
@@ -29,6 +28,7 @@ std::string number(double value) {
 /// Collects faults, each as "key.path: what it must be".
 class Faults {
  public:
+  explicit Faults(const planner::Catalogue& policies) : policies_(policies) {}
   void add(const std::string& path, const std::string& message) {
     found_.push_back(path + ": " + message);
   }
@@ -38,9 +38,8 @@ class Faults {
     add(path,
         "must be a number from " + number(low) + " to " + number(high) + ", is " + number(value));
   }
-  void policy(planner::Decision decision, const std::string& policy, bool oracle = false) {
-    if (oracle && planner::make_rotation_policy(policy).ok()) return;
-    const Status status = planner::check_policy_name(decision, policy);
+  void policy(planner::Decision decision, const std::string& policy) {
+    const Status status = policies_.check(decision, policy);
     if (!status.ok()) add(std::string(name(decision)) + ".policy", status.error().message);
   }
   void goal(const std::string& path, Nanoseconds value) {
@@ -50,11 +49,12 @@ class Faults {
   [[nodiscard]] std::vector<std::string> take() { return std::move(found_); }
 
  private:
+  const planner::Catalogue& policies_;
   std::vector<std::string> found_;
 };
 
-void check(const RotationTuning& rotation, bool oracle, Faults& faults) {
-  faults.policy(planner::Decision::kRotation, rotation.policy, oracle);
+void check(const RotationTuning& rotation, Faults& faults) {
+  faults.policy(planner::Decision::kRotation, rotation.policy);
   faults.number_in("rotation.alpha", rotation.alpha, 0, kMaxWeight);
   faults.number_in("rotation.beta_b", rotation.beta_b, -kMaxLag, kMaxLag);
   faults.number_in("rotation.beta_f", rotation.beta_f, -kMaxLag, kMaxLag);
@@ -132,9 +132,9 @@ SloClasses::const_iterator class_of(const SloClasses& classes, std::uint32_t num
   return named == classes.end() ? classes.find(usual) : named;
 }
 
-std::vector<std::string> Tuning::faults(bool oracle) const {
-  Faults faults;
-  check(rotation, oracle, faults);
+std::vector<std::string> Tuning::faults(const planner::Catalogue& policies) const {
+  Faults faults(policies);
+  check(rotation, faults);
   check(placement, faults);
   check(admission, faults);
   faults.policy(planner::Decision::kLoad, load.policy);

@@ -9,6 +9,7 @@
 
 #include "ipc/vocabulary/result.hpp"
 #include "ipc/vocabulary/units.hpp"
+#include "planner/policy/catalogue.hpp"
 
 namespace kvd::core {
 
@@ -89,9 +90,10 @@ struct Tuning {
   LoadTuning load;
   SloClasses slo = {{"default", Slo{}}};
 
-  /// All faults at once, each naming the key's path; empty when valid. With an oracle, which says
-  /// how long answers will be, policies that need one are valid, too.
-  [[nodiscard]] std::vector<std::string> faults(bool oracle = false) const;
+  /// All faults at once, each naming the key's path; empty when valid. `policies`: those that can
+  /// run.
+  [[nodiscard]] std::vector<std::string> faults(
+      const planner::Catalogue& policies = planner::stock_policies()) const;
 };
 
 }  // namespace kvd::core

@@ -1,15 +1,13 @@
 #include "kvd/core/ledger/context.hpp"
 
-#include "planner/policy/catalogue.hpp"
-
 namespace kvd::core {
 
 Context::Context(Config configuration)
     : config(std::move(configuration)),
       tuning(config.tuning),
-      rotation(planner::make_rotation_policy(tuning.rotation.policy).value()),
-      admission(planner::make_admission_policy(tuning.admission.policy).value()),
-      placement(planner::make_placement_policy(tuning.placement.policy).value()),
+      rotation(config.policies->rotation(tuning.rotation.policy).value()),
+      admission(config.policies->admission(tuning.admission.policy).value()),
+      placement(config.policies->placement(tuning.placement.policy).value()),
       load(planner::make_load_policy(tuning.load.policy).value()) {}
 
 void Context::pass_on_orders() {
@@ -37,13 +35,13 @@ planner::RotationConfig Context::rotation_config() const {
 
 void Context::retune(const Tuning& wanted) {
   if (wanted.rotation.policy != tuning.rotation.policy) {
-    rotation = planner::make_rotation_policy(wanted.rotation.policy).value();
+    rotation = config.policies->rotation(wanted.rotation.policy).value();
   }
   if (wanted.admission.policy != tuning.admission.policy) {
-    admission = planner::make_admission_policy(wanted.admission.policy).value();
+    admission = config.policies->admission(wanted.admission.policy).value();
   }
   if (wanted.placement.policy != tuning.placement.policy) {
-    placement = planner::make_placement_policy(wanted.placement.policy).value();
+    placement = config.policies->placement(wanted.placement.policy).value();
   }
   if (wanted.load.policy != tuning.load.policy) {
     load = planner::make_load_policy(wanted.load.policy).value();

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "ipc/vocabulary/clock.hpp"
-#include "planner/policy/placement.hpp"
+#include "planner/policy/catalogue.hpp"
 #include "planner/solver/placement_solver.hpp"
 
 namespace kvd::daemon {
@@ -14,7 +14,7 @@ namespace kvd::daemon {
 namespace {
 
 Result<planner::PlacementDecision> decide(const core::SolvePlacement& problem) {
-  KVD_ASSIGN_OR_RETURN(const auto policy, planner::make_placement_policy(problem.policy));
+  KVD_ASSIGN_OR_RETURN(const auto policy, planner::stock_policies().placement(problem.policy));
   return policy->decide(problem.snapshot, problem.config, planner::ThreadCpuClock());
 }
 

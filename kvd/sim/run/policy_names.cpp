@@ -3,11 +3,8 @@
 #include <algorithm>
 #include <array>
 
-#include "planner/policy/admission.hpp"
-#include "planner/policy/catalogue.hpp"
-#include "planner/policy/load.hpp"
-#include "planner/policy/placement.hpp"
-#include "planner/policy/rotation.hpp"
+#include "planner/baselines/all_policies.hpp"
+#include "planner/baselines/guarded.hpp"
 
 namespace kvd::sim {
 namespace {
@@ -41,18 +38,12 @@ NamedPolicy with(const Rest& rest, std::string_view name) {
   return policy;
 }
 
-// A policy that a daemon cannot run yet does not run here either.
-std::string runnable(planner::Decision decision, std::string_view wanted,
-                     std::string_view otherwise) {
-  return std::string(planner::check_policy_name(decision, wanted).ok() ? wanted : otherwise);
-}
-
 NamedPolicy unified() {
   NamedPolicy policy = with(kBesideRotation, "unified");
   policy.tuning.rotation.policy = "unified";
   policy.tuning.placement.policy = "orbitflow";
   policy.tuning.admission.policy = "layerkv";
-  policy.tuning.load.policy = runnable(planner::Decision::kLoad, "measured_crossover", "never");
+  policy.tuning.load.policy = "measured_crossover";
   return policy;
 }
 
@@ -78,19 +69,19 @@ Result<NamedPolicy> policy_without_guards(std::string_view name) {
     return policy;
   }
   if (contains(kAblations, name)) return ablation(name);
-  const bool rotates = contains(planner::rotation_policy_names(), name);
+  const bool rotates = contains(planner::all_policies().names(planner::Decision::kRotation), name);
   NamedPolicy policy = with(rotates ? kBesideRotation : kBesideOthers, name);
   const std::string own(name);
   // `none` is both a placement policy and an admission policy; only as the latter does it differ
   // from the rest.
   if (rotates) {
     policy.tuning.rotation.policy = own;
-    policy.oracle = !planner::check_policy_name(planner::Decision::kRotation, name).ok();
-  } else if (contains(planner::admission_policy_names(), name)) {
+    policy.oracle = name == planner::kOraclePolicy;
+  } else if (contains(planner::all_policies().names(planner::Decision::kAdmission), name)) {
     policy.tuning.admission.policy = own;
-  } else if (contains(planner::placement_policy_names(), name)) {
+  } else if (contains(planner::all_policies().names(planner::Decision::kPlacement), name)) {
     policy.tuning.placement.policy = own;
-  } else if (contains(planner::load_policy_names(), name)) {
+  } else if (contains(planner::all_policies().names(planner::Decision::kLoad), name)) {
     policy.tuning.load.policy = own;
   } else {
     return unknown(name);
@@ -117,10 +108,10 @@ std::vector<std::string_view> policy_names() {
       if (!contains(names, name)) names.push_back(name);
     }
   };
-  add(planner::rotation_policy_names());
-  add(planner::placement_policy_names());
-  add(planner::admission_policy_names());
-  add(planner::load_policy_names());
+  add(planner::all_policies().names(planner::Decision::kRotation));
+  add(planner::all_policies().names(planner::Decision::kPlacement));
+  add(planner::all_policies().names(planner::Decision::kAdmission));
+  add(planner::all_policies().names(planner::Decision::kLoad));
   add(kAblations);
   names.push_back(kStock);
   return names;

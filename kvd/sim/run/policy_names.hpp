@@ -29,7 +29,7 @@ struct NamedPolicy {
 /// (`none`) means the admission policy. `stock` is what engines that place their blocks do without
 /// kvd: vLLM's first come, first served. `sjf_oracle` knows the lengths; no daemon runs it.
 /// NAME+guards is the policy with the guard of steps that `unified` has
-/// (planner/policy/guarded.hpp). Errors: InvalidArgument naming every name there is.
+/// (planner/baselines/guarded.hpp). Errors: InvalidArgument naming every name there is.
 [[nodiscard]] Result<NamedPolicy> policy_named(std::string_view name);
 
 /// Every name, in the order of the tables.

@@ -3,7 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "planner/policy/catalogue.hpp"
+#include "planner/baselines/all_policies.hpp"
+#include "planner/baselines/guarded.hpp"
 
 namespace kvd::sim {
 namespace {
@@ -160,7 +161,7 @@ core::Controller::Config controller_config(const Setting& setting) {
   config.max_requests_per_domain = UINT32_MAX;
   config.max_given_up = UINT32_MAX;  // no other work waits for the thread here
   config.publish_tables = false;
-  config.oracle = setting.policy.oracle;
+  config.policies = &planner::all_policies();
   if (setting.disk && setting.prefixes) {
     // There is nobody here to keep a secret from, but each domain has names of its own.
     config.disk.name = [](const std::string& domain, const Fingerprint&, const Digest& block) {

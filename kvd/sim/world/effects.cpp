@@ -3,6 +3,7 @@
 #include "kvd/core/door/inputs.hpp"
 #include "kvd/sim/world/scrub_time.hpp"
 #include "kvd/sim/world/world.hpp"
+#include "planner/baselines/all_policies.hpp"
 
 /// What the Controller asks of its shell, carried out in virtual time.
 namespace kvd::sim {
@@ -141,7 +142,7 @@ Result<planner::PlacementDecision> World::decide(core::SolvePlacement& solve) {
   if (!solve.config.budget_nodes) solve.config.budget_nodes = core::kPlaceNodes;
   auto known = placement_.find(solve.policy);
   if (known == placement_.end()) {
-    KVD_ASSIGN_OR_RETURN(auto made, planner::make_placement_policy(solve.policy));
+    KVD_ASSIGN_OR_RETURN(auto made, planner::all_policies().placement(solve.policy));
     known = placement_.emplace(solve.policy, std::move(made)).first;
   }
   auto decision = known->second->decide(solve.snapshot, solve.config, NoClock());

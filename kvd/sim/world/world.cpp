@@ -6,7 +6,7 @@
 
 #include "kvd/sim/world/configuration.hpp"
 #include "kvd/sim/world/placing_world.hpp"
-#include "planner/policy/catalogue.hpp"
+#include "planner/baselines/all_policies.hpp"
 
 namespace kvd::sim {
 namespace {
@@ -66,7 +66,7 @@ Tokens mean_tokens(const Workload& workload, std::size_t engine) {
 // A real engine asks for all its requests in the order that kvd says.
 Seating seating_of(const Setting& setting) {
   Seating seating{setting.shortest_first};
-  const auto policy = planner::make_rotation_policy(setting.policy.tuning.rotation.policy);
+  const auto policy = planner::all_policies().rotation(setting.policy.tuning.rotation.policy);
   if (policy.ok() && (*policy)->traits().serves_the_late) seating.ttft = Seconds(setting.slo.ttft);
   return seating;
 }

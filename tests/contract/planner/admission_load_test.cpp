@@ -3,6 +3,7 @@
 
 #include <random>
 
+#include "planner/baselines/all_policies.hpp"
 #include "planner/policy/admission.hpp"
 #include "planner/policy/load.hpp"
 #include "tests/unit/planner/seed.hpp"
@@ -16,7 +17,7 @@ std::string test_name(const ::testing::TestParamInfo<std::string_view>& of) {
 
 class AdmissionContract : public ::testing::TestWithParam<std::string_view> {
  protected:
-  std::unique_ptr<AdmissionPolicy> sut = make_admission_policy(GetParam()).value();
+  std::unique_ptr<AdmissionPolicy> sut = all_policies().admission(GetParam()).value();
 };
 
 DecodingRequest random_decoding(std::mt19937_64& random) {
@@ -131,8 +132,8 @@ TEST_P(AdmissionContract, RefusesWhatMakesNoSense) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Built, AdmissionContract,
-                         ::testing::ValuesIn(admission_policy_names().begin(),
-                                             admission_policy_names().end()),
+                         ::testing::ValuesIn(all_policies().names(Decision::kAdmission).begin(),
+                                             all_policies().names(Decision::kAdmission).end()),
                          test_name);
 
 class LoadContract : public ::testing::TestWithParam<std::string_view> {
@@ -172,7 +173,8 @@ INSTANTIATE_TEST_SUITE_P(Built, LoadContract,
                          test_name);
 
 TEST(PolicyNames, AnUnknownOneIsRefusedWithThoseAvailable) {
-  EXPECT_NE(make_admission_policy("fair").error().message.find("past_future"), std::string::npos);
+  EXPECT_NE(all_policies().admission("fair").error().message.find("past_future"),
+            std::string::npos);
   EXPECT_NE(make_load_policy("maybe").error().message.find("always"), std::string::npos);
 }
 

@@ -6,6 +6,7 @@
 #include <limits>
 #include <random>
 
+#include "planner/baselines/all_policies.hpp"
 #include "tests/unit/planner/model/event_simulation.hpp"
 #include "tests/unit/planner/seed.hpp"
 
@@ -19,7 +20,7 @@ class PlacementContract : public ::testing::TestWithParam<std::string_view> {
   [[nodiscard]] Result<PlacementDecision> decide(const PlacementSnapshot& snapshot) const {
     return sut->decide(snapshot, config, kNoTime);
   }
-  std::unique_ptr<PlacementPolicy> sut = make_placement_policy(GetParam()).value();
+  std::unique_ptr<PlacementPolicy> sut = all_policies().placement(GetParam()).value();
   PlacementConfig config = [] {
     PlacementConfig made;
     made.budget_nodes = 20;
@@ -141,8 +142,8 @@ TEST_P(PlacementContract, RefusesWhatMakesNoSense) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Built, PlacementContract,
-                         ::testing::ValuesIn(placement_policy_names().begin(),
-                                             placement_policy_names().end()),
+                         ::testing::ValuesIn(all_policies().names(Decision::kPlacement).begin(),
+                                             all_policies().names(Decision::kPlacement).end()),
                          [](const auto& of) { return std::string(of.param); });
 
 }  // namespace

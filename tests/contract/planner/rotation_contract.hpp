@@ -5,7 +5,7 @@
 #include <random>
 #include <set>
 
-#include "planner/policy/catalogue.hpp"
+#include "planner/baselines/all_policies.hpp"
 #include "tests/unit/planner/policy/requests.hpp"
 #include "tests/unit/planner/seed.hpp"
 
@@ -15,7 +15,7 @@ namespace kvd::planner::testing {
 class RotationContract : public ::testing::TestWithParam<std::string_view> {
  protected:
   void SetUp() override {
-    auto made = make_rotation_policy(GetParam());
+    auto made = all_policies().rotation(GetParam());
     ASSERT_TRUE(made.ok());
     sut = std::move(*made);
   }

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <random>
 
-#include "planner/policy/catalogue.hpp"
+#include "planner/baselines/all_policies.hpp"
 #include "tests/unit/planner/policy/requests.hpp"
 
 namespace kvd::planner::testing {
@@ -28,7 +28,7 @@ class Play {
   static constexpr std::int64_t kHbm = 40;
 
   Play(std::string_view policy, std::uint64_t seed, Load load, RotationConfig config = {})
-      : sut_(make_rotation_policy(policy).value()),
+      : sut_(all_policies().rotation(policy).value()),
         config_(config),
         random_(seed),
         load_(std::move(load)) {}

@@ -1,4 +1,5 @@
 // Every rotation policy of the catalogue keeps what rotation_contract.hpp promises.
+#include "planner/baselines/all_policies.hpp"
 #include "tests/contract/planner/rotation_contract.hpp"
 #include "tests/contract/planner/rotation_play.hpp"
 
@@ -70,8 +71,8 @@ TEST(UnifiedPlayed, RotatesFarLessThanLvfUnderTheSameLoad) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Built, RotationContract,
-                         ::testing::ValuesIn(rotation_policy_names().begin(),
-                                             rotation_policy_names().end()),
+                         ::testing::ValuesIn(all_policies().names(Decision::kRotation).begin(),
+                                             all_policies().names(Decision::kRotation).end()),
                          [](const auto& of) { return std::string(of.param); });
 
 }  // namespace kvd::planner::testing

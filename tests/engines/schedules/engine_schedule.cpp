@@ -192,9 +192,9 @@ Schedule Schedule::of(std::uint64_t seed) {
   out.layers_per_block = pick(random, {1U, 2U, kModelLayers});
   out.engines = pick(random, {1U, 1U, 2U, 3U});
   out.pool_percent = pick(random, {100U, 50U, 25U, 12U});
-  out.placement = pick(random, {"none", "orbitflow", "flexgen", "deepspeed"});
-  out.rotation = pick(random, {"unified", "unified", "lvf", "fcfs", "swapped_first"});
-  out.admission = pick(random, {"none", "layerkv", "whole_request"});
+  out.placement = pick(random, {"none", "orbitflow"});
+  out.rotation = pick(random, {"unified", "unified", "lvf", "fcfs"});
+  out.admission = pick(random, {"none", "layerkv"});
   out.pipeline = random() % 4 != 0;
   out.slow_link = random() % 4 == 0;
   out.faults = random() % 4 == 0;

@@ -165,8 +165,8 @@ TEST_F(DaemonAdmin, APatchedPolicyIsInForceAtTheNextStepAndInTheMetrics) {
 }
 
 TEST_F(DaemonAdmin, TheConfigurationShownIsTheOneInForce) {
-  ASSERT_THAT(ask("PATCH", "/v1/policy", R"({"rotation":{"policy":"srtf"}})"), HasSubstr("200 OK"));
-  EXPECT_EQ(document("/v1/config")["rotation.policy"], "srtf");
+  ASSERT_THAT(ask("PATCH", "/v1/policy", R"({"rotation":{"policy":"fcfs"}})"), HasSubstr("200 OK"));
+  EXPECT_EQ(document("/v1/config")["rotation.policy"], "fcfs");
   ASSERT_THAT(ask("PATCH", "/v1/slo", R"({"classes":{"default":{"ttft_s":1.5}}})"),
               HasSubstr("200 OK"));
   EXPECT_EQ(document("/v1/config")["slo.default.ttft"], "1500ms");

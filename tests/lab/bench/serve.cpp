@@ -21,7 +21,7 @@ a pool smaller than what they need, a throttled link. SLOs are multiples of what
 takes in the same run. All policies get the same arrivals, in turn, seed by seed. Prints the means
 over the seeds; --out writes every run to serve.json and the attainments to serve.svg.
 
-  --policies A,B,…     names as in kvd-sim       --engines N          1
+  --policies A,B,…     what a daemon can run     --engines N          1
   --seeds N            5                         --model SHAPE        as kvd-engine --random
   --first-seed N       1                         --hbm, --dram SIZE   8MiB, 256MiB
   --seconds S          20, of arrivals a run     --bandwidth SIZE     of the link, a second
@@ -32,9 +32,7 @@ over the seeds; --out writes every run to serve.json and the attainments to serv
 
 struct Options {
   ServeStage stage;
-  std::vector<std::string> policies = {
-      "unified",       "lvf",           "orbitflow",    "layerkv",           "fcfs",
-      "waiting_first", "swapped_first", "flexgen_plus", "dynamic_heuristic", "whole_request"};
+  std::vector<std::string> policies = {"unified", "lvf", "layerkv", "fcfs"};
   std::uint32_t seeds = 5;
   std::uint64_t first_seed = 1;
   std::string out;  ///< folder; empty: none
@@ -128,6 +126,11 @@ int run(const Arguments& arguments) {
     auto policy = sim::policy_named(name);
     if (!policy.ok()) {
       std::fprintf(stderr, "kvd-bench serve: %s\n", policy.error().message.c_str());
+      return 2;
+    }
+    if (const auto faults = policy->tuning.faults(); !faults.empty()) {
+      std::fprintf(stderr, "kvd-bench serve: no daemon runs %s: %s\n", name.c_str(),
+                   faults.front().c_str());
       return 2;
     }
     if (policy->stock) {

@@ -147,7 +147,7 @@ TEST_F(DescriptionTest, DescriptionNamesEveryPathMethodAndPolicy) {
   const json& policy = openapi["components"]["schemas"]["Policy"]["properties"];
   for (const auto decision : {planner::Decision::kRotation, planner::Decision::kPlacement,
                               planner::Decision::kAdmission, planner::Decision::kLoad}) {
-    const auto names = planner::policy_names(decision);
+    const auto names = planner::stock_policies().names(decision);
     EXPECT_EQ(policy[std::string(planner::name(decision))]["properties"]["policy"]["enum"],
               json(std::vector<std::string>(names.begin(), names.end())));
   }

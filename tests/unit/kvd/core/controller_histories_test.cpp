@@ -6,7 +6,7 @@
 #include <random>
 
 #include "kvd/core/controller.hpp"
-#include "planner/policy/catalogue.hpp"
+#include "planner/baselines/all_policies.hpp"
 #include "tests/support/controller_world.hpp"
 
 namespace kvd::test {
@@ -69,7 +69,8 @@ Controller::Config config_of(std::uint64_t seed, std::uint32_t devices, bool kee
   config.keep = {keep, keep};
   if (seed % 3 == 2) config.max_given_up = 1 + static_cast<std::uint32_t>(seed % 4);
   const auto choose = [&](planner::Decision decision, std::uint64_t n) {
-    const auto names = planner::policy_names(decision);
+    auto names = planner::all_policies().names(decision);
+    if (names.back() == planner::kOraclePolicy) names = names.first(names.size() - 1);
     return std::string(names[n % names.size()]);
   };
   config.tuning.rotation.policy = choose(planner::Decision::kRotation, seed);

@@ -2,7 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "planner/policy/catalogue.hpp"
+#include "planner/baselines/all_policies.hpp"
 #include "tests/support/controller_world.hpp"
 
 namespace kvd::test {
@@ -34,13 +34,13 @@ void finish_six(Decision decision, std::string_view policy) {
 }
 
 TEST(ControllerPolicies, EveryRotationPolicyBringsEverybodyToTheEnd) {
-  for (const auto policy : planner::policy_names(Decision::kRotation)) {
+  for (const auto policy : planner::all_policies().names(Decision::kRotation)) {
     finish_six(Decision::kRotation, policy);
   }
 }
 
 TEST(ControllerPolicies, EveryAdmissionPolicyBringsEverybodyToTheEnd) {
-  for (const auto policy : planner::policy_names(Decision::kAdmission)) {
+  for (const auto policy : planner::all_policies().names(Decision::kAdmission)) {
     finish_six(Decision::kAdmission, policy);
   }
 }

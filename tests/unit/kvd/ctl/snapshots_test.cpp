@@ -10,7 +10,7 @@
 
 #include "kvd/admin/admin_server.hpp"
 #include "kvd/ctl/snapshots.hpp"
-#include "planner/policy/catalogue.hpp"
+#include "planner/baselines/all_policies.hpp"
 #include "tests/support/controller_world.hpp"
 #include "tests/support/free_port.hpp"
 #include "tests/unit/kvd/admin/fake_backend.hpp"
@@ -99,7 +99,7 @@ TEST_P(Snapshots, RotationIsDecidedAsTheDaemonDoes) {
   ASSERT_EQ(status_.rotation_inputs.size(), 1u);
   const auto& input = status_.rotation_inputs[0];
   ASSERT_FALSE(input.requests.empty());
-  const auto policy = planner::make_rotation_policy(GetParam()).value();
+  const auto policy = planner::all_policies().rotation(GetParam()).value();
   const auto& expected = policy->decide(input.snapshot, input.now, input.config);
   const Piped plan = pipe("rotate");
   ASSERT_EQ(plan.code, 0) << plan.lines;
@@ -115,7 +115,7 @@ TEST_P(Snapshots, AdmissionAndPlacementToo) {
   ASSERT_EQ(admit.lines.size(), status_.admission_inputs.size());
   for (std::size_t i = 0; i < admit.lines.size(); ++i) {
     const auto& input = status_.admission_inputs[i];
-    const auto policy = planner::make_admission_policy("layerkv").value();
+    const auto policy = planner::all_policies().admission("layerkv").value();
     EXPECT_EQ(admit.lines[i]["admit"].size(), policy->decide(input.snapshot)->admitted);
   }
   const Piped place = pipe("place");

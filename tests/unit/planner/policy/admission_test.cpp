@@ -2,6 +2,9 @@
 
 #include <limits>
 
+#include "planner/baselines/admission_baselines.hpp"
+#include "planner/baselines/all_policies.hpp"
+#include "planner/baselines/guarded.hpp"
 #include "planner/policy/admission_guards.hpp"
 #include "planner/policy/layerkv.hpp"
 
@@ -16,8 +19,8 @@ AdmissionSnapshot example() {
   return snapshot;
 }
 
-const LayerKvPolicy kSut(LayerKvPolicy::Hopeless::kLeftOut);
-const LayerKvPolicy kLiteral(LayerKvPolicy::Hopeless::kCounts);
+const LayerKvPolicy kSut;
+const LayerKvLiteralPolicy kLiteral;
 
 TEST(LayerKv, AdmitsThePrefixThatTheLeastAllowanceCovers) {
   const auto decision = *kSut.decide(example());
@@ -294,7 +297,7 @@ TEST(KeptLayers, EvenlySpreadTheFirstOfEachStretchLeaves) {
 }
 
 AdmissionDecision decide(std::string_view policy, const AdmissionSnapshot& snapshot) {
-  return *(*make_admission_policy(policy))->decide(snapshot);
+  return *(*all_policies().admission(policy))->decide(snapshot);
 }
 
 TEST(AdmissionBaselines, NoneAdmitsAllWhole) {
@@ -310,9 +313,9 @@ TEST(AdmissionBaselines, WholeRequestNeedsAllLayersFreeAndKeepsAHundredth) {
   snapshot.memory->free = Blocks(54);
   EXPECT_EQ(decide("whole_request", snapshot).admitted, 2u);
   snapshot.queue = {{Tokens(100)}};
-  EXPECT_FALSE((*make_admission_policy("whole_request"))->decide(snapshot).ok()) << "never fits";
+  EXPECT_FALSE((*all_policies().admission("whole_request"))->decide(snapshot).ok()) << "never fits";
   snapshot.memory.reset();
-  EXPECT_FALSE((*make_admission_policy("whole_request"))->decide(snapshot).ok());
+  EXPECT_FALSE((*all_policies().admission("whole_request"))->decide(snapshot).ok());
 }
 
 TEST(AdmissionBaselines, KeepAGuardOnlyWhereTheirNameSaysSo) {
@@ -330,7 +333,7 @@ TEST(AdmissionBaselines, KeepAGuardOnlyWhereTheirNameSaysSo) {
     EXPECT_EQ(decide(policy, snapshot).admitted, 1u) << policy << ": what has begun goes on";
     EXPECT_EQ(decide(policy, snapshot).chunk, kLeastChunk) << policy;
     snapshot.queue.front().begun = false;
-    EXPECT_EQ((*make_admission_policy(policy))->name(), policy);
+    EXPECT_EQ((*all_policies().admission(policy))->name(), policy);
   }
   EXPECT_EQ(decide("none", snapshot).admitted, 2u);
   EXPECT_FALSE(decide("none", snapshot).chunk);
@@ -345,7 +348,7 @@ TEST(AdmissionBaselines, PastFutureLooksAtTheWorstMomentToCome) {
   snapshot.memory->total = Blocks(24);
   EXPECT_EQ(decide("past_future", snapshot).admitted, 0u) << "24 is not below 24";
   snapshot.memory->total = Blocks(15);
-  EXPECT_FALSE((*make_admission_policy("past_future"))->decide(snapshot).ok());
+  EXPECT_FALSE((*all_policies().admission("past_future"))->decide(snapshot).ok());
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <random>
 
 #include "ipc/vocabulary/deposit.hpp"
+#include "planner/baselines/all_policies.hpp"
 #include "tests/unit/planner/seed.hpp"
 
 namespace kvd::planner {
@@ -27,7 +28,7 @@ PlacementSnapshot example(std::int64_t blocks1 = 3) {
 PlacementDecision decide(const PlacementSnapshot& snapshot, PlacementConfig config = {},
                          std::string_view policy = "orbitflow") {
   config.tolerance = 0;
-  auto decision = (*make_placement_policy(policy))->decide(snapshot, config, kNoTime);
+  auto decision = (*all_policies().placement(policy))->decide(snapshot, config, kNoTime);
   EXPECT_TRUE(decision.ok());
   return *decision;
 }
@@ -176,8 +177,8 @@ TEST_P(UniformBaseline, GivesAllRequestsOneDistanceAndIsNeverFasterThanOrbitFlow
 }
 
 INSTANTIATE_TEST_SUITE_P(Built, UniformBaseline,
-                         ::testing::ValuesIn(placement_policy_names().begin() + 1,
-                                             placement_policy_names().end()),
+                         ::testing::Values("none", "deepspeed", "flexgen", "flexgen_plus",
+                                           "dynamic_heuristic", "slo_aware", "batch_uniform"),
                          [](const auto& of) { return std::string(of.param); });
 
 TEST(UniformBaselines, TheirDistancesForTheExample) {
@@ -225,11 +226,11 @@ TEST(PlacementCheck, RefusesWhatMakesNoSense) {
 }
 
 TEST(PlacementPolicies, AnUnknownNameIsRefusedWithThoseAvailable) {
-  const auto made = make_placement_policy("best");
+  const auto made = all_policies().placement("best");
   ASSERT_FALSE(made.ok());
-  for (const auto name : placement_policy_names()) {
+  for (const auto name : all_policies().names(Decision::kPlacement)) {
     EXPECT_THAT(made.error().message, ::testing::HasSubstr(std::string(name)));
-    EXPECT_EQ((*make_placement_policy(name))->name(), name);
+    EXPECT_EQ((*all_policies().placement(name))->name(), name);
   }
 }
 

@@ -11,6 +11,7 @@
 
 #include "kvd/core/moves/ground.hpp"
 #include "kvd/core/moves/swaps.hpp"
+#include "planner/baselines/all_policies.hpp"
 
 namespace kvd::core {
 
@@ -28,6 +29,7 @@ constexpr std::uint32_t kBlockTokens = 4;
 inline Config small_config(std::uint32_t hbm_slabs = 4, std::uint32_t dram_slabs = 8,
                            std::uint32_t devices = 1) {
   Config config;
+  config.policies = &planner::all_policies();
   config.hbm.assign(devices, {.tier = Tier::kHbm, .slab_bytes = kSlab, .slabs = hbm_slabs});
   config.dram = {.tier = Tier::kDram, .slab_bytes = kSlab, .slabs = dram_slabs};
   config.tuning.rotation.b_xfer = Bytes(1 << 20);

@@ -1,4 +1,4 @@
-#include "planner/policy/queue_policy.hpp"
+#include "planner/baselines/queue_policy.hpp"
 
 #include "planner/policy/gates.hpp"
 

@@ -1,4 +1,4 @@
-#include "planner/policy/length_policy.hpp"
+#include "planner/baselines/length_policy.hpp"
 
 #include <limits>
 

@@ -1,15 +1,10 @@
-#include "planner/policy/admission_baselines.hpp"
+#include "planner/baselines/admission_baselines.hpp"
 
 #include <algorithm>
 #include <string>
 
 namespace kvd::planner {
 namespace {
-
-std::vector<std::int32_t> all_layers(const AdmissionSnapshot& snapshot) {
-  std::vector<std::int32_t> layers(snapshot.queue.size(), snapshot.costs.layers);
-  return layers;
-}
 
 Status check_memory(const AdmissionSnapshot& snapshot, std::string_view policy) {
   if (snapshot.memory) return {};
@@ -46,13 +41,6 @@ void insert(std::vector<Holding>& requests, Holding one) {
 }
 
 }  // namespace
-
-Result<AdmissionDecision> AdmitAllPolicy::decide(const AdmissionSnapshot& snapshot) const {
-  KVD_TRY(check(snapshot));
-  auto decision = begin_admission(snapshot, all_layers(snapshot));
-  decision.admitted = snapshot.queue.size();
-  return decision;
-}
 
 Result<AdmissionDecision> WholeRequestPolicy::decide(const AdmissionSnapshot& snapshot) const {
   KVD_TRY(check(snapshot));

@@ -1,29 +1,10 @@
-#include "planner/policy/uniform_placement.hpp"
+#include "planner/baselines/uniform_placement.hpp"
 
 #include <algorithm>
-#include <array>
-#include <string>
-
-#include "planner/policy/orbitflow.hpp"
+#include <optional>
 
 namespace kvd::planner {
 namespace {
-
-// Distance 0 means none, as for candidates.
-Candidate uniform_candidate(std::int32_t layers, std::int32_t distance) {
-  if (distance <= 0 || distance > layers) return {0, {}};
-  return {distance, distance_layers(layers, distance)};
-}
-
-PlacementDecision judged(const PlacementSnapshot& snapshot, const PlacementConfig& config,
-                         std::int32_t distance) {
-  const auto layers = static_cast<std::int32_t>(snapshot.model.layers());
-  PlacementDecision decision;
-  decision.placement.assign(snapshot.requests.size(), uniform_candidate(layers, distance));
-  judge(snapshot, config, decision);
-  for (const auto time : snapshot.model.compute) decision.lower_bound += time;
-  return decision;
-}
 
 // Keeps as many layers in HBM as there is room for blocks of one layer, and offloads the rest
 // evenly.
@@ -68,32 +49,14 @@ PlacementDecision best_uniform(const PlacementSnapshot& snapshot, const Placemen
   const auto layers = static_cast<std::int32_t>(snapshot.model.layers());
   std::optional<PlacementDecision> best;
   for (const auto& candidate : candidates(layers, CandidateSet::kDistances, snapshot.buffer)) {
-    auto decision = judged(snapshot, config, *candidate.distance);
+    auto decision = place_alike(snapshot, config, *candidate.distance);
     const bool fits = decision.feasible || decision.reason == InfeasibleReason::kSlo;
     if (fits && (!best || decision.latency.count() < best->latency.count() - kTieSeconds)) {
       best = std::move(decision);
     }
   }
-  return best ? *best : judged(snapshot, config, 1);
+  return best ? *best : place_alike(snapshot, config, 1);
 }
-
-struct Entry {
-  std::string_view name;
-  UniformRule rule;
-};
-constexpr std::array<Entry, 7> kUniform = {{{"none", UniformRule::kNone},
-                                            {"deepspeed", UniformRule::kDeepSpeed},
-                                            {"flexgen", UniformRule::kFlexGen},
-                                            {"flexgen_plus", UniformRule::kFlexGenPlus},
-                                            {"dynamic_heuristic", UniformRule::kDynamicHeuristic},
-                                            {"slo_aware", UniformRule::kSloAware},
-                                            {"batch_uniform", UniformRule::kBatchUniform}}};
-
-constexpr auto kNames = [] {
-  std::array<std::string_view, kUniform.size() + 1> names{"orbitflow"};
-  for (std::size_t i = 0; i < kUniform.size(); ++i) names[i + 1] = kUniform[i].name;
-  return names;
-}();
 
 }  // namespace
 
@@ -110,7 +73,6 @@ std::int32_t UniformPlacementPolicy::distance(const PlacementSnapshot& snapshot,
       return distance_for_memory(snapshot, dynamic_blocks(snapshot));
     case UniformRule::kSloAware:
       return slo_aware_distance(snapshot);
-    case UniformRule::kNone:
     case UniformRule::kBatchUniform:
       break;
   }
@@ -121,32 +83,9 @@ Result<PlacementDecision> UniformPlacementPolicy::decide(const PlacementSnapshot
                                                          const PlacementConfig& config,
                                                          const Clock& /*clock*/) const {
   KVD_TRY(check(snapshot, config));
-  auto decision = rule_ == UniformRule::kBatchUniform
-                      ? best_uniform(snapshot, config)
-                      : judged(snapshot, config, distance(snapshot, config));
-  // This proves only that nothing at all would fit.
-  Blocks least;
-  for (const auto& request : snapshot.requests) {
-    least += blocks_after(request, config.window_min, snapshot.block_tokens);
-  }
-  decision.proved = decision.feasible
-                        ? decision.latency <= decision.lower_bound
-                        : decision.reason == InfeasibleReason::kMemory && least > snapshot.capacity;
-  return decision;
-}
-
-std::span<const std::string_view> placement_policy_names() { return kNames; }
-
-Result<std::unique_ptr<PlacementPolicy>> make_placement_policy(std::string_view policy) {
-  if (policy == "orbitflow") return std::unique_ptr<PlacementPolicy>(new OrbitFlowPolicy);
-  for (const auto& entry : kUniform) {
-    if (entry.name == policy) {
-      return std::unique_ptr<PlacementPolicy>(new UniformPlacementPolicy(entry.name, entry.rule));
-    }
-  }
-  std::string message = "no placement policy \"" + std::string(policy) + "\"; available:";
-  for (const auto name : kNames) message += " " + std::string(name);
-  return make_error(ErrorCode::kInvalidArgument, std::move(message));
+  return rule_ == UniformRule::kBatchUniform
+             ? best_uniform(snapshot, config)
+             : place_alike(snapshot, config, distance(snapshot, config));
 }
 
 }  // namespace kvd::planner

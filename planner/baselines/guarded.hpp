@@ -2,12 +2,23 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "planner/policy/admission_guards.hpp"
-#include "planner/policy/catalogue.hpp"
+#include "planner/policy/rotation.hpp"
 
 namespace kvd::planner {
+
+/// "lvf+guards": the rotation policy asks for the guard of steps; "none+guards": the admission
+/// policy keeps it. All policies of these two decisions have such a second name.
+[[nodiscard]] std::string with_guards(std::string_view policy);
+/// The name without "+guards", or unchanged where it has none.
+[[nodiscard]] std::string_view without_guards(std::string_view policy);
+
+/// Keeps the guard for a policy that does not know it: fewer prompts are admitted where a step
+/// would outlast S_B, and prefill comes in chunks. Without a guard in the snapshot nothing changes.
+void keep_guard(const AdmissionSnapshot& snapshot, AdmissionDecision& decision);
 
 /// Another rotation policy together with the guard of steps (RotationTraits::guards_steps): prompts
 /// are held back, and prefill comes in chunks, so that a step stays within the goal between tokens.

@@ -1,15 +1,9 @@
 #pragma once
 
 #include "planner/policy/admission.hpp"
+#include "planner/policy/layerkv.hpp"
 
 namespace kvd::planner {
-
-/// Every prompt may prefill whole.
-class AdmitAllPolicy final : public AdmissionPolicy {
- public:
-  [[nodiscard]] std::string_view name() const override { return "none"; }
-  [[nodiscard]] Result<AdmissionDecision> decide(const AdmissionSnapshot& snapshot) const override;
-};
 
 /// A prompt enters when the blocks of all its layers are free and a hundredth of memory stays free
 /// beyond them. The first that does not fit stops the rest.
@@ -30,6 +24,16 @@ class PastFuturePolicy final : public AdmissionPolicy {
  public:
   [[nodiscard]] std::string_view name() const override { return "past_future"; }
   [[nodiscard]] Result<AdmissionDecision> decide(const AdmissionSnapshot& snapshot) const override;
+};
+
+/// LayerKV as printed: one request past saving blocks every prefill until it ends.
+/// Source: LayerKV Algorithm 1.
+class LayerKvLiteralPolicy final : public LayerKvPolicy {
+ public:
+  [[nodiscard]] std::string_view name() const override { return "layerkv_literal"; }
+
+ private:
+  [[nodiscard]] bool counts(Seconds /*allowance*/) const override { return true; }
 };
 
 }  // namespace kvd::planner

@@ -7,7 +7,6 @@ namespace kvd::planner {
 /// The published baselines: one placement for all requests of the batch.
 /// Source: OrbitFlow sec. 6 and its published code, in our distance k (the code's d = k - 1).
 enum class UniformRule {
-  kNone,              ///< everything resident
   kDeepSpeed,         ///< k = 1: every layer from DRAM
   kFlexGen,           ///< k = 2, fixed
   kFlexGenPlus,       ///< k from memory, each request counted as at least as long as the mean
@@ -22,8 +21,7 @@ class UniformPlacementPolicy final : public PlacementPolicy {
   UniformPlacementPolicy(std::string_view name, UniformRule rule) : name_(name), rule_(rule) {}
   [[nodiscard]] std::string_view name() const override { return name_; }
   [[nodiscard]] PlacementTraits traits() const override {
-    return {.streams = rule_ != UniformRule::kNone,
-            .counts_staging = rule_ == UniformRule::kBatchUniform};
+    return {.counts_staging = rule_ == UniformRule::kBatchUniform};
   }
   /// The bound that it gives is the compute time alone.
   [[nodiscard]] Result<PlacementDecision> decide(const PlacementSnapshot& snapshot,
