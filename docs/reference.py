@@ -20,11 +20,11 @@ def output(*command: str) -> str:
 
 
 def keys_table(binaries: str) -> str:
-    """The keys of kvd --help: `  --pool.hbm 256MiB   what it is`."""
+    """The keys of kvd --help: `  --pool.hbm 256MiB   what it is`, and a line that says when to set it."""
     text = output(f"{binaries}/kvd", "--help").partition("\nKeys, with their defaults.")[2]
-    keys = re.findall(r"^  --([a-z_.0-9]+) (\S+) {2,}(\S.*)$", text, re.M)
-    rows = [f"| `{key}` | `{default}` | {text} |" for key, default, text in keys]
-    return "\n".join(["| key | default | what it is |", "|---|---|---|", *rows])
+    keys = re.findall(r"^  --([a-z_.0-9]+) (\S+) +(\S.*)\n +when: (.*)$", text, re.M)
+    rows = [f"| `{key}` | `{default}` | {text} | {when} |" for key, default, text, when in keys]
+    return "\n".join(["| key | default | what it is | when to set it |", "|---|---|---|---|", *rows])
 
 
 def metrics_table(binaries: str) -> str:

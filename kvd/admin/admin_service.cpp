@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "kvd/admin/advice.hpp"
+#include "kvd/admin/console/description.hpp"
 #include "kvd/admin/json.hpp"
 #include "kvd/admin/link/drain.hpp"
 #include "kvd/admin/link/tuning_change.hpp"
@@ -112,6 +113,16 @@ HttpResponse changeable(link::Part part, const Snapshot& snapshot) {
 
 }  // namespace
 
+namespace {
+
+/// As /openapi.json, made once.
+const std::string& description() {
+  static const std::string kText = description_of(resource_at("/openapi.json")->body);
+  return kText;
+}
+
+}  // namespace
+
 struct AdminService::Route {
   std::string_view path;
   std::string (*document)(const Snapshot&) = nullptr;
@@ -168,7 +179,8 @@ HttpResponse AdminService::answer(const Resource& resource, const HttpRequest& r
     response.allow = "GET";
     return response;
   }
-  HttpResponse response = ok(std::string(resource.body));
+  const bool described = resource.path == "/openapi.json";
+  HttpResponse response = ok(described ? description() : std::string(resource.body));
   response.type = resource.type;
   return response;
 }
@@ -261,7 +273,7 @@ HttpResponse AdminService::change(const Route& route, const HttpRequest& request
     return refusal(412, ErrorCode::kInvalidArgument, tuning.error().message);
   }
   const Refusal refusal = refusal_of(tuning.error());
-  return refused(contradicts(refusal, assignments) ? 409 : status_of(code), refusal);
+  return refused(contradicts(refusal) ? 409 : status_of(code), refusal);
 }
 
 HttpResponse AdminService::clear(const Route& route, const HttpRequest& request) {

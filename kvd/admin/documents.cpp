@@ -6,6 +6,7 @@
 
 #include "ipc/vocabulary/wait_reason.hpp"
 #include "kvd/admin/json.hpp"
+#include "kvd/core/door/tuning_keys.hpp"
 
 namespace kvd::admin {
 namespace {
@@ -460,30 +461,25 @@ std::string overview_document(const Snapshot& s) {
   return out + "}\n";
 }
 
+namespace {
+
+template <class T>
+Json tuning_value(const T& value) {
+  return value;
+}
+Json tuning_value(const std::optional<Bytes>& bytes) {
+  return bytes ? Json(bytes->value) : Json("auto");
+}
+
+}  // namespace
+
 std::string policy_document(const core::Tuning& tuning) {
-  const auto& r = tuning.rotation;
-  const auto& p = tuning.placement;
-  const Json b_xfer = r.b_xfer ? Json(r.b_xfer->value) : Json("auto");
-  return to_text({{"rotation",
-                   {{"policy", r.policy},
-                    {"alpha", r.alpha},
-                    {"beta_b", r.beta_b},
-                    {"beta_f", r.beta_f},
-                    {"b_xfer", b_xfer},
-                    {"eager", r.eager},
-                    {"overload", r.overload},
-                    {"pacing", r.pacing}}},
-                  {"placement",
-                   {{"policy", p.policy},
-                    {"alpha", p.alpha},
-                    {"window", {{"min", p.window_min}, {"max", p.window_max}}},
-                    {"pause", p.pause},
-                    {"deposit", p.deposit}}},
-                  {"admission",
-                   {{"policy", tuning.admission.policy},
-                    {"alpha", tuning.admission.alpha},
-                    {"beta", tuning.admission.beta}}},
-                  {"load", {{"policy", tuning.load.policy}}}});
+  Json document = Json::object();
+  for (const core::TuningKey& key : core::tuning_keys()) {
+    document[std::string(key.table())][std::string(key.name())] =
+        std::visit([&](const auto& field) { return tuning_value(field.of(tuning)); }, key.field);
+  }
+  return to_text(document);
 }
 
 namespace {

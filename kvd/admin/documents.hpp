@@ -59,8 +59,7 @@ struct Refusal {
 
 /// Whether each value of a refused change is allowed by itself, and only present values are in its
 /// way: a window would end before it begins, or there would be one class too many.
-[[nodiscard]] bool contradicts(const Refusal& refusal,
-                               const std::vector<link::Assignment>& assignments);
+[[nodiscard]] bool contradicts(const Refusal& refusal);
 
 /// An error of link::changed(), whose message begins with the key's path, as a refusal.
 [[nodiscard]] Refusal refusal_of(const Error& fault);

@@ -4,20 +4,21 @@
 #include <map>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "kvd/admin/documents.hpp"
 #include "kvd/admin/json.hpp"
+#include "kvd/core/door/tuning_keys.hpp"
 
 namespace kvd::admin {
 namespace {
 
+using core::TuningKey;
 using link::Assignment;
 using link::DrainKey;
-using link::Kind;
 using link::QuotaKey;
 using link::SloKey;
-using link::TuningKey;
 using MaybeRefusal = std::optional<Refusal>;
 
 Refusal refuse(std::string path, std::string message) {
@@ -54,35 +55,35 @@ bool is_plain(std::string_view text) {
          std::all_of(text.begin(), text.end(), [](char c) { return c >= ' ' && c != '\x7f'; });
 }
 
-/// Says what the value must be where it is wrong, and fills in the assignment where it is right.
-const char* fill(Assignment& out, Kind kind, const Json& value) {
-  const auto number = whole(value);
-  switch (kind) {
-    case Kind::kText:
-      if (!value.is_string()) return "must be a string";
-      if (!is_plain(value.get<std::string>())) {
-        return "must be a name of at most 63 printable characters";
-      }
-      out.text = link::to_text<sizeof(link::Text)>(value.get<std::string>());
-      return nullptr;
-    case Kind::kNumber:
-      if (!value.is_number()) return "must be a number";
-      out.number = value.get<double>();
-      return nullptr;
-    case Kind::kTruth:
-      if (!value.is_boolean()) return "must be true or false";
-      out.whole = value.get<bool>() ? 1 : 0;
-      return nullptr;
-    case Kind::kWhole:
-      if (!number) return "must be a whole number of tokens";
-      out.whole = *number;
-      return nullptr;
-    case Kind::kBytesOrAuto:
-      if (value != "auto" && !number) return "must be \"auto\" or a whole number of bytes";
-      out.whole = number.value_or(link::kAutomatic);
-      return nullptr;
+/// Each says what the value must be where it is wrong, and fills in the assignment where it is
+/// right.
+const char* fill(Assignment& out, const core::TuningField<std::string>&, const Json& value) {
+  if (!value.is_string()) return "must be a string";
+  if (!is_plain(value.get<std::string>())) {
+    return "must be a name of at most 63 printable characters";
   }
-  return "is of no kind that can be set";
+  out.text = link::to_text<sizeof(link::Text)>(value.get<std::string>());
+  return nullptr;
+}
+
+const char* fill(Assignment& out, const core::TuningField<double>&, const Json& value) {
+  if (!value.is_number()) return "must be a number";
+  out.number = value.get<double>();
+  return nullptr;
+}
+
+const char* fill(Assignment& out, const core::TuningField<bool>&, const Json& value) {
+  if (!value.is_boolean()) return "must be true or false";
+  out.whole = value.get<bool>() ? 1 : 0;
+  return nullptr;
+}
+
+const char* fill(Assignment& out, const core::TuningField<std::optional<Bytes>>&,
+                 const Json& value) {
+  const auto number = whole(value);
+  if (value != "auto" && !number) return "must be \"auto\" or a whole number of bytes";
+  out.whole = number.value_or(link::kAutomatic);
+  return nullptr;
 }
 
 bool is_class_name(std::string_view name) {
@@ -156,7 +157,7 @@ class PatchReader {
   static std::string names(const std::string& prefix) {
     std::string all;
     std::string last;
-    for (const TuningKey& key : link::tuning_keys()) {
+    for (const TuningKey& key : core::tuning_keys()) {
       if (!key.path.starts_with(prefix)) continue;
       const auto rest = key.path.substr(prefix.size());
       const std::string name(rest.substr(0, rest.find('.')));
@@ -168,7 +169,7 @@ class PatchReader {
 
   MaybeRefusal read_key(const std::string& path, const std::string& prefix, const std::string& name,
                         const Json& value) {
-    const auto keys = link::tuning_keys();
+    const auto keys = core::tuning_keys();
     const std::string full = prefix + name;
     const bool plain = name.find('.') == std::string::npos;
     const auto exact = std::find_if(keys.begin(), keys.end(),
@@ -183,7 +184,9 @@ class PatchReader {
     if (object) return read_policy(path, full + ".", value);
     Assignment assignment;
     assignment.key = static_cast<std::uint32_t>(exact - keys.begin());
-    if (const char* wrong = fill(assignment, exact->kind, value)) return refuse(path, wrong);
+    const char* wrong =
+        std::visit([&](const auto& field) { return fill(assignment, field, value); }, exact->field);
+    if (wrong != nullptr) return refuse(path, wrong);
     assignments.push_back(assignment);
     return std::nullopt;
   }
@@ -349,15 +352,8 @@ std::variant<std::vector<Assignment>, Refusal> read_patch(link::Part part, std::
   return std::move(reader.assignments);
 }
 
-bool contradicts(const Refusal& refusal, const std::vector<Assignment>& assignments) {
-  constexpr std::int64_t kLongestWindow = 1'000'000'000;
-  if (refusal.path == "/classes") return true;  // names are looked at as they are read
-  if (!refusal.path.starts_with("/placement/window/")) return false;
-  const auto keys = link::tuning_keys();
-  return std::all_of(assignments.begin(), assignments.end(), [&](const Assignment& one) {
-    const bool window = keys[one.key].path.starts_with("placement.window.");
-    return !window || (one.whole >= 1 && one.whole <= kLongestWindow);
-  });
+bool contradicts(const Refusal& refusal) {
+  return refusal.path == "/classes";  // names are looked at as they are read
 }
 
 Refusal refusal_of(const Error& fault) {

@@ -14,6 +14,9 @@ namespace kvd::daemon {
 
 namespace {
 
+/// A domain may have as many requests open as so many engines.
+constexpr std::uint32_t kEnginesOfADomain = 8;
+
 Result<std::unique_ptr<core::Controller>> make_controller(const Config& config,
                                                           const Domains& domains,
                                                           const mover::SlabStore& slabs,
@@ -47,7 +50,7 @@ Result<std::unique_ptr<core::Controller>> make_controller(const Config& config,
   core.standstill_after = config.standstill_after;
   core.max_domains = static_cast<std::uint32_t>(config.domains.size() + kMaxUserDomains);
   core.max_requests_per_engine = config.max_requests;
-  core.max_requests_per_domain = config.max_domain_requests;
+  core.max_requests_per_domain = kEnginesOfADomain * config.max_requests;
   return core::Controller::create(std::move(core));
 }
 

@@ -20,7 +20,7 @@ const KvdSettings kStreaming{
     .dram = "16MiB",
     .bandwidth = "1GiB/s",
     .extra =
-        "[placement]\npolicy = 'orbitflow'\nwindow.min = 4\n"
+        "[placement]\npolicy = 'orbitflow'\n"
         "[rotation]\npolicy = 'fcfs'\n[slo.default]\nttft = '20s'\ntbt = '5s'\n"};
 
 bool streams(const KvdProcess& kvd) {

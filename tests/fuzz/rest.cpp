@@ -97,7 +97,7 @@ std::vector<Data> seeds() {
   };
   add_request("GET", "/v1/status?x=1", "");
   add_request("PATCH", "/v1/policy",
-              R"({"rotation":{"policy":"fcfs","alpha":2.5},"admission":{"beta":7}})");
+              R"({"rotation":{"policy":"fcfs","alpha":2.5},"admission":{"policy":"none"}})");
   add_request("PATCH", "/v1/slo", R"({"classes":{"chat":{"ttft_s":1.5,"tbt_s":0.1},"x":null}})");
   add_request(
       "PATCH", "/v1/quotas",

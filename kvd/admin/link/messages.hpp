@@ -92,7 +92,7 @@ enum class Part : std::uint32_t { kPolicy = 0, kSlo = 1, kQuotas = 2, kDrain = 3
 
 /// One value that is to change.
 struct Assignment {
-  std::uint32_t key = 0;  ///< index into tuning_keys(), or a SloKey, a QuotaKey, a DrainKey
+  std::uint32_t key = 0;  ///< index into core::tuning_keys(), or a SloKey, a QuotaKey, a DrainKey
   std::uint32_t reserved = 0;
   Text slo_class{};   ///< with a SloKey; with a QuotaKey the domain
   Text text{};        ///< of a text

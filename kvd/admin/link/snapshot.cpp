@@ -4,6 +4,9 @@
 #include <cstdint>
 #include <map>
 #include <type_traits>
+#include <variant>
+
+#include "kvd/core/door/tuning_keys.hpp"
 
 namespace kvd::admin::link {
 namespace {
@@ -143,13 +146,13 @@ void visit(A& a, metrics::Sample& sample) {
   all(a, sample.labels, sample.value, sample.counts);
 }
 
+/// What only comparisons set does not come along.
 template <class A>
 void visit(A& a, core::Tuning& t) {
-  all(a, t.rotation.policy, t.rotation.alpha, t.rotation.beta_b, t.rotation.beta_f,
-      t.rotation.b_xfer, t.rotation.eager, t.rotation.overload, t.rotation.pacing);
-  all(a, t.placement.policy, t.placement.alpha, t.placement.window_min, t.placement.window_max,
-      t.placement.pause, t.placement.deposit);
-  all(a, t.admission.policy, t.admission.alpha, t.admission.beta, t.load.policy, t.slo);
+  for (const core::TuningKey& key : core::tuning_keys()) {
+    std::visit([&](const auto& field) { visit(a, field.in(t)); }, key.field);
+  }
+  visit(a, t.slo);
 }
 
 /// Plain counts stand before the distributions, which go along as samples.

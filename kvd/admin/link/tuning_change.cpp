@@ -2,53 +2,19 @@
 
 #include "kvd/admin/link/snapshot.hpp"
 #include "kvd/admin/link/tags.hpp"
+#include "kvd/core/door/tuning_keys.hpp"
 
 namespace kvd::admin::link {
 namespace {
 
 using core::Tuning;
 
-constexpr TuningKey kKeys[] = {
-    {"rotation.policy", Kind::kText,
-     [](Tuning& t, const Assignment& a) { t.rotation.policy = text_of(a.text); }},
-    {"rotation.alpha", Kind::kNumber,
-     [](Tuning& t, const Assignment& a) { t.rotation.alpha = a.number; }},
-    {"rotation.beta_b", Kind::kNumber,
-     [](Tuning& t, const Assignment& a) { t.rotation.beta_b = a.number; }},
-    {"rotation.beta_f", Kind::kNumber,
-     [](Tuning& t, const Assignment& a) { t.rotation.beta_f = a.number; }},
-    {"rotation.b_xfer", Kind::kBytesOrAuto,
-     [](Tuning& t, const Assignment& a) {
-       t.rotation.b_xfer =
-           a.whole == kAutomatic ? std::nullopt : std::optional<Bytes>(Bytes(a.whole));
-     }},
-    {"rotation.eager", Kind::kTruth,
-     [](Tuning& t, const Assignment& a) { t.rotation.eager = a.whole != 0; }},
-    {"rotation.overload", Kind::kText,
-     [](Tuning& t, const Assignment& a) { t.rotation.overload = text_of(a.text); }},
-    {"rotation.pacing", Kind::kText,
-     [](Tuning& t, const Assignment& a) { t.rotation.pacing = text_of(a.text); }},
-    {"placement.policy", Kind::kText,
-     [](Tuning& t, const Assignment& a) { t.placement.policy = text_of(a.text); }},
-    {"placement.alpha", Kind::kNumber,
-     [](Tuning& t, const Assignment& a) { t.placement.alpha = a.number; }},
-    {"placement.window.min", Kind::kWhole,
-     [](Tuning& t, const Assignment& a) { t.placement.window_min = a.whole; }},
-    {"placement.window.max", Kind::kWhole,
-     [](Tuning& t, const Assignment& a) { t.placement.window_max = a.whole; }},
-    {"placement.pause", Kind::kTruth,
-     [](Tuning& t, const Assignment& a) { t.placement.pause = a.whole != 0; }},
-    {"placement.deposit", Kind::kTruth,
-     [](Tuning& t, const Assignment& a) { t.placement.deposit = a.whole != 0; }},
-    {"admission.policy", Kind::kText,
-     [](Tuning& t, const Assignment& a) { t.admission.policy = text_of(a.text); }},
-    {"admission.alpha", Kind::kNumber,
-     [](Tuning& t, const Assignment& a) { t.admission.alpha = a.number; }},
-    {"admission.beta", Kind::kNumber,
-     [](Tuning& t, const Assignment& a) { t.admission.beta = a.number; }},
-    {"load.policy", Kind::kText,
-     [](Tuning& t, const Assignment& a) { t.load.policy = text_of(a.text); }},
-};
+void take(std::string& to, const Assignment& from) { to = text_of(from.text); }
+void take(double& to, const Assignment& from) { to = from.number; }
+void take(bool& to, const Assignment& from) { to = from.whole != 0; }
+void take(std::optional<Bytes>& to, const Assignment& from) {
+  to = from.whole == kAutomatic ? std::nullopt : std::optional(Bytes(from.whole));
+}
 
 Status assign_slo(std::map<std::string, core::Slo>& classes, const Assignment& a) {
   const std::string name(text_of(a.slo_class));
@@ -80,8 +46,6 @@ Status assign_slo(std::map<std::string, core::Slo>& classes, const Assignment& a
 
 }  // namespace
 
-std::span<const TuningKey> tuning_keys() { return kKeys; }
-
 std::uint64_t tag_of(const Tuning& tuning, Part part) {
   Tuning only = tuning;
   if (part == Part::kPolicy) {
@@ -99,12 +63,14 @@ std::uint64_t tag_of(const Tuning& tuning, Part part) {
 
 Result<Tuning> changed(Tuning tuning, const Change& change,
                        std::span<const Assignment> assignments) {
+  const auto keys = core::tuning_keys();
   KVD_TRY(check_tags(change, tag_of(tuning, change.part)));
   for (const Assignment& assignment : assignments) {
     if (change.part == Part::kSlo) {
       KVD_TRY(assign_slo(tuning.slo, assignment));
-    } else if (assignment.key < std::size(kKeys)) {
-      kKeys[assignment.key].set(tuning, assignment);
+    } else if (assignment.key < keys.size()) {
+      std::visit([&](const auto& field) { take(field.in(tuning), assignment); },
+                 keys[assignment.key].field);
     } else {
       return make_error(ErrorCode::kInvalidArgument, ": no such key");
     }

@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "ipc/vocabulary/result.hpp"
@@ -11,18 +10,6 @@
 #include "kvd/core/door/tuning.hpp"
 
 namespace kvd::admin::link {
-
-/// How the value of a key is given.
-enum class Kind : std::uint8_t { kText, kNumber, kTruth, kWhole, kBytesOrAuto };
-
-/// A key of the policy document and of the tuning.
-struct TuningKey {
-  std::string_view path;  ///< "rotation.alpha"
-  Kind kind = Kind::kNumber;
-  void (*set)(core::Tuning&, const Assignment&) = nullptr;
-};
-/// In the order of the document.
-[[nodiscard]] std::span<const TuningKey> tuning_keys();
 
 /// The tag of a part's version: the same values have the same tag, whoever set them.
 [[nodiscard]] std::uint64_t tag_of(const core::Tuning& tuning, Part part);

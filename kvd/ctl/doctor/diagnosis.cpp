@@ -87,7 +87,7 @@ Finding check_attach(const Facts& facts) {
                    "start kvd: it replaces the file (systemctl start kvd)");
     case SocketState::kNoSocket:
       return fault("sockets", socket.path + " is no socket: kvd does not start with it",
-                   "remove it, or set paths.attach_socket to another path");
+                   "remove it, or set paths.runtime_dir to another folder");
     case SocketState::kMissing:
       return check_missing(facts);
   }
@@ -121,14 +121,13 @@ void check_command(const Facts& facts, std::vector<Finding>& findings) {
   const bool attach = facts.attach.state == SocketState::kAnswers;
   const bool command = facts.command.state == SocketState::kAnswers;
   if (attach && !command) {
-    findings.push_back(fault("sockets", "kvd listens, but not at " + facts.command.path,
-                             "restart kvd, unless paths.command_socket names another path"));
+    findings.push_back(
+        fault("sockets", "kvd listens, but not at " + facts.command.path, "restart kvd"));
   } else if (!attach && command) {
     findings.push_back(
         fault("sockets",
               "a process listens at " + facts.command.path + ", but not at " + facts.attach.path,
-              "end pid " + std::to_string(facts.command.pid) +
-                  ", unless paths.attach_socket names another path"));
+              "end pid " + std::to_string(facts.command.pid)));
   }
 }
 

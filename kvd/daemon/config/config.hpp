@@ -67,7 +67,7 @@ struct DiskSettings {
 
 /// How soon the thread that answers engines answers.
 struct Promptness {
-  /// How long it looks at rings before it sleeps; none: default_spin().
+  /// How long it looks at rings before it sleeps; none: default_spin(). Only tests set it.
   std::optional<Nanoseconds> ring_spin;
   std::string realtime = "auto";  ///< engine.realtime: auto or never
 };
@@ -109,7 +109,6 @@ struct Config {
   Nanoseconds evict_after{60'000'000'000};
   Nanoseconds standstill_after{60'000'000'000};  ///< see core::Controller::Config; zero: never
   std::uint32_t max_requests = 1024;
-  std::uint32_t max_domain_requests = 8192;
   std::uint32_t max_engines = 64;
   Promptness promptness;
 

@@ -22,7 +22,6 @@ constexpr Bytes kLeastDisk = 16 * kMiB;
 constexpr std::uint32_t kMaxTouches = 100;
 constexpr std::int64_t kMaxSlabCount = SlotId::kMaxSlabs - 1;
 constexpr std::uint32_t kMaxRequests = 4096;  // as many as one step message holds
-constexpr std::uint32_t kMaxDomainRequests = 1 << 20;
 constexpr std::uint32_t kMaxEngines = 1u << 12;
 constexpr std::size_t kMaxDevices = 64;
 constexpr std::size_t kMaxDomains = 64;  ///< each is several series of the metrics
@@ -225,7 +224,6 @@ void check_engine(const Config& config, Faults& faults) {
         "engine.standstill_after: must not be negative; zero or \"never\" switches it off");
   }
   check_count("engine.max_requests", config.max_requests, kMaxRequests, faults);
-  check_count("engine.max_domain_requests", config.max_domain_requests, kMaxDomainRequests, faults);
   check_count("engine.max_engines", config.max_engines, kMaxEngines, faults);
   if (config.max_engines >= 1 && config.max_engines < config.domains.size()) {
     faults.push_back("engine.max_engines: must be at least one for each of the " +
@@ -279,16 +277,11 @@ void check_disk(const Config& config, Faults& faults) {
 
 void check_paths(const Config& config, Faults& faults) {
   constexpr std::size_t kMaxSocketPath = sizeof(sockaddr_un::sun_path) - 1;
-  const std::pair<const char*, std::string> sockets[] = {
-      {"paths.attach_socket", config.attach_socket},
-      {"paths.command_socket", config.command_socket},
-      {"paths.runtime_dir", config.runtime_dir + "/command.sock"}};
-  for (const auto& [path, socket] : sockets) {
-    if (socket.size() <= kMaxSocketPath) continue;
-    faults.push_back(std::string(path) + ": makes a socket path of " +
-                     std::to_string(socket.size()) + " bytes, the system allows " +
-                     std::to_string(kMaxSocketPath) + "; choose a shorter one");
-  }
+  const std::string socket = config.runtime_dir + "/command.sock";
+  if (socket.size() <= kMaxSocketPath) return;
+  faults.push_back("paths.runtime_dir: makes a socket path of " + std::to_string(socket.size()) +
+                   " bytes, the system allows " + std::to_string(kMaxSocketPath) +
+                   "; choose a shorter one");
 }
 
 /// The tuning's own faults name keys of the REST document, where goals are seconds: "…tbt_s".

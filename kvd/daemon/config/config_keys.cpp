@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "ipc/vocabulary/nearest.hpp"
+#include "kvd/core/door/tuning_keys.hpp"
 #include "kvd/daemon/config/config_values.hpp"
 
 namespace kvd::daemon {
@@ -12,18 +13,23 @@ namespace {
 
 /// `at` maps a T (const or not) to a reference to the setting's member.
 template <class T, class Value, class At>
-Setting<T> setting(std::string path, std::string help, const Spelling<Value>& spelling, At at) {
-  return {std::move(path), std::move(help),
+Setting<T> setting(std::string path, std::string help, std::string when,
+                   const Spelling<Value>& spelling, At at) {
+  return {std::move(path),
+          std::move(help),
+          std::move(when),
           [&spelling, at](T& target, const std::string& text) -> Status {
             KVD_ASSIGN_OR_RETURN(at(target), spelling.parse(text));
             return {};
           },
-          [&spelling, at](const T& source) { return spelling.format(at(source)); }, spelling.plain};
+          [&spelling, at](const T& source) { return spelling.format(at(source)); },
+          spelling.plain};
 }
 
 template <class Value, class At>
-Setting<Config> key(std::string path, std::string help, const Spelling<Value>& spelling, At at) {
-  return setting<Config>(std::move(path), std::move(help), spelling, at);
+Setting<Config> key(std::string path, std::string help, std::string when,
+                    const Spelling<Value>& spelling, At at) {
+  return setting<Config>(std::move(path), std::move(help), std::move(when), spelling, at);
 }
 
 using Keys = std::vector<Setting<Config>>;
@@ -31,55 +37,61 @@ using Keys = std::vector<Setting<Config>>;
 Keys process_keys() {
   return {
       key(
-          "backend", "where the pools live: auto, host or cuda", kBackend,
+          "backend", "where the pools live: auto, host or cuda",
+          "leave it; host on a machine whose GPU kvd should not touch", kBackend,
           [](auto& c) -> auto& { return c.backend; }),
       key(
-          "paths.runtime_dir", "sockets and token; empty: /run/kvd or $XDG_RUNTIME_DIR/kvd", kText,
+          "paths.runtime_dir", "sockets and token; empty: /run/kvd or $XDG_RUNTIME_DIR/kvd",
+          "where /run/kvd is not to be had, or several kvd run", kText,
           [](auto& c) -> auto& { return c.runtime_dir; }),
       key(
-          "paths.attach_socket", "empty: attach.sock in paths.runtime_dir", kText,
-          [](auto& c) -> auto& { return c.attach_socket; }),
-      key(
-          "paths.command_socket", "empty: command.sock in paths.runtime_dir", kText,
-          [](auto& c) -> auto& { return c.command_socket; }),
-      key(
           "paths.token_file", "admin's bearer token; empty: admin.token in paths.runtime_dir",
-          kText, [](auto& c) -> auto& { return c.token_file; }),
+          "where the token is kept elsewhere, such as in a mounted secret", kText,
+          [](auto& c) -> auto& { return c.token_file; }),
   };
 }
 
 Keys memory_keys() {
   return {
       key(
-          "pool.hbm", "size of each device's fast tier (host backend: plain memory)", kSize,
+          "pool.hbm", "size of each device's fast tier (host backend: plain memory)",
+          "always: what the GPU has beside weights and activations", kSize,
           [](auto& c) -> auto& { return c.hbm; }),
       key(
-          "pool.dram", "size of the tier that requests rotate to", kSize,
-          [](auto& c) -> auto& { return c.dram; }),
+          "pool.dram", "size of the tier that requests rotate to",
+          "always: what the machine can spare", kSize, [](auto& c) -> auto& { return c.dram; }),
       key(
           "pool.slab", "one allocation, a multiple of 2MiB; auto: 64MiB, CUDA 256MiB, or what fits",
-          kSizeOrAuto, [](auto& c) -> auto& { return c.slab; }),
+          "leave it; smaller where many users share a small pool", kSizeOrAuto,
+          [](auto& c) -> auto& { return c.slab; }),
       key(
-          "pool.reserve", "memory left to the rest of the machine", kSize,
+          "pool.reserve", "memory left to the rest of the machine",
+          "where other programs of the machine need more", kSize,
           [](auto& c) -> auto& { return c.reserve; }),
       key(
-          "cuda.device", "which GPU: its number or UUID; empty: the first", kText,
+          "cuda.device", "which GPU: its number or UUID; empty: the first",
+          "where the machine has several GPUs", kText,
           [](auto& c) -> auto& { return c.cuda_device; }),
       key(
-          "cuda.dram", "DRAM is memfd or host_numa (made and pinned by the driver), or auto", kText,
+          "cuda.dram", "DRAM is memfd or host_numa (made and pinned by the driver), or auto",
+          "host_numa on Grace, where the CPU's memory is beside the GPU", kText,
           [](auto& c) -> auto& { return c.cuda_dram; }),
       key(
           "cuda.burst",
-          "how long is copied at a time; engines' own copies wait as long; 0: no gaps", kDuration,
+          "how long is copied at a time; engines' own copies wait as long; 0: no gaps",
+          "where engines' own copies wait too long: shorter", kDuration,
           [](auto& c) -> auto& { return c.cuda_burst; }),
       key(
           "cuda.watchdog", "a copy that stands still for longer means that the GPU is lost",
-          kDuration, [](auto& c) -> auto& { return c.cuda_watchdog; }),
+          "leave it; longer where other work holds the GPU for long", kDuration,
+          [](auto& c) -> auto& { return c.cuda_watchdog; }),
       key(
           "link.bandwidth", "host backend: copy rate of each device and direction, or unlimited",
-          kRate, [](auto& c) -> auto& { return c.link_bandwidth; }),
+          "to imitate a slower link without a GPU", kRate,
+          [](auto& c) -> auto& { return c.link_bandwidth; }),
       key(
-          "restart.keep", "whether what is cached outlives kvd: auto or never", kText,
+          "restart.keep", "whether what is cached outlives kvd: auto or never",
+          "never where nothing may outlive kvd", kText,
           [](auto& c) -> auto& { return c.disk.keep; }),
   };
 }
@@ -87,22 +99,27 @@ Keys memory_keys() {
 Keys disk_keys() {
   return {
       key(
-          "cache.eviction", "which cached block makes way first: default or lru", kEviction,
+          "cache.eviction", "which cached block makes way first: default or lru",
+          "leave it; lru to compare with other caches", kEviction,
           [](auto& c) -> auto& { return c.disk.eviction; }),
       key(
-          "disk.path", "folder where cached blocks go; empty: none", kText,
+          "disk.path", "folder where cached blocks go; empty: none",
+          "where more should be found again than DRAM holds", kText,
           [](auto& c) -> auto& { return c.disk.path; }),
       key(
-          "disk.size", "size of all files of cached blocks; models share it", kSize,
-          [](auto& c) -> auto& { return c.disk.size; }),
+          "disk.size", "size of all files of cached blocks; models share it",
+          "to what the drive can spare", kSize, [](auto& c) -> auto& { return c.disk.size; }),
       key(
-          "disk.floor", "room that the file system must have left for others", kSize,
+          "disk.floor", "room that the file system must have left for others",
+          "where others write to the same file system", kSize,
           [](auto& c) -> auto& { return c.disk.floor; }),
       key(
-          "disk.daily_writes", "written in a day at most, or unlimited", kSizeOrUnlimited,
+          "disk.daily_writes", "written in a day at most, or unlimited",
+          "to spare a drive: its rated writes, a day's share", kSizeOrUnlimited,
           [](auto& c) -> auto& { return c.disk.daily_writes; }),
       key(
-          "disk.touches", "how often a block is asked for before it is written; 1: each is", kCount,
+          "disk.touches", "how often a block is asked for before it is written; 1: each is",
+          "1 where each block comes back and the drive may wear", kCount,
           [](auto& c) -> auto& { return c.disk.touches; }),
   };
 }
@@ -110,31 +127,30 @@ Keys disk_keys() {
 Keys engine_keys() {
   return {
       key(
-          "engine.step_timeout", "an engine silent for longer is unresponsive", kDuration,
+          "engine.step_timeout", "an engine silent for longer is unresponsive",
+          "where an iteration may take longer", kDuration,
           [](auto& c) -> auto& { return c.step_timeout; }),
       key(
           "engine.evict_after", "kill a silent engine that others wait for this long, or never",
-          kDurationOrNever, [](auto& c) -> auto& { return c.evict_after; }),
+          "never where a person should decide", kDurationOrNever,
+          [](auto& c) -> auto& { return c.evict_after; }),
       key(
           "engine.standstill_after",
           "where nobody of a domain can go on for so long its latest request ends, or never",
-          kDurationOrNever, [](auto& c) -> auto& { return c.standstill_after; }),
+          "longer where a single step may take minutes", kDurationOrNever,
+          [](auto& c) -> auto& { return c.standstill_after; }),
       key(
-          "engine.max_domain_requests", "requests of one domain at a time", kCount,
-          [](auto& c) -> auto& { return c.max_domain_requests; }),
-      key(
-          "engine.max_requests", "requests of one engine at a time", kCount,
+          "engine.max_requests", "requests of one engine at a time",
+          "where an engine has more seats", kCount,
           [](auto& c) -> auto& { return c.max_requests; }),
       key(
           "engine.max_engines",
           "engines attached at a time; domains share them evenly, and one user has half at most",
-          kCount, [](auto& c) -> auto& { return c.max_engines; }),
-      key(
-          "engine.ring_spin", "how long to look at rings before a sleep; auto: 50us, 0 on two CPUs",
-          kDurationOrAuto, [](auto& c) -> auto& { return c.promptness.ring_spin; }),
+          "where more engines attach", kCount, [](auto& c) -> auto& { return c.max_engines; }),
       key(
           "engine.realtime",
-          "whether answers go before other programs: auto (where kvd may) or never", kText,
+          "whether answers go before other programs: auto (where kvd may) or never",
+          "never where nothing may go before other programs", kText,
           [](auto& c) -> auto& { return c.promptness.realtime; }),
   };
 }
@@ -142,103 +158,69 @@ Keys engine_keys() {
 Keys listener_keys() {
   return {
       key(
-          "admin.address", "loopback address of the REST API; empty: off", kText,
+          "admin.address", "loopback address of the REST API; empty: off",
+          "empty where nobody asks over REST; ::1 for IPv6", kText,
           [](auto& c) -> auto& { return c.admin_address; }),
       key(
-          "admin.port", "port of the REST API", kPort,
+          "admin.port", "port of the REST API", "where the port is taken", kPort,
           [](auto& c) -> auto& { return c.admin_port; }),
       key(
-          "admin.read", "who may read over REST: auto, open or token", kReadPolicy,
+          "admin.read", "who may read over REST: auto, open or token",
+          "token where what is shown is not for all users", kReadPolicy,
           [](auto& c) -> auto& { return c.admin_process.read; }),
       key(
-          "admin.program", "what serves REST and metrics; empty: kvd-admin beside kvd", kText,
+          "admin.program", "what serves REST and metrics; empty: kvd-admin beside kvd",
+          "where kvd-admin is installed elsewhere", kText,
           [](auto& c) -> auto& { return c.admin_process.program; }),
       key(
-          "admin.user", "whom it runs as where kvd may change users; empty: as kvd", kText,
+          "admin.user", "whom it runs as where kvd may change users; empty: as kvd",
+          "to give it a user of its own", kText,
           [](auto& c) -> auto& { return c.admin_process.user; }),
       key(
-          "metrics.address", "loopback address of /metrics; empty: off", kText,
+          "metrics.address", "loopback address of /metrics; empty: off",
+          "empty where nobody scrapes; ::1 for IPv6", kText,
           [](auto& c) -> auto& { return c.metrics_address; }),
       key(
-          "metrics.port", "port of /metrics", kPort,
+          "metrics.port", "port of /metrics", "where the port is taken", kPort,
           [](auto& c) -> auto& { return c.metrics_port; }),
       key(
-          "log.level", "trace, debug, info, warn, error, critical or off", kLogLevel,
-          [](auto& c) -> auto& { return c.log_level; }),
+          "log.level", "trace, debug, info, warn, error, critical or off",
+          "debug to look into a fault", kLogLevel, [](auto& c) -> auto& { return c.log_level; }),
   };
 }
 
-Keys rotation_keys() {
-  return {
-      key(
-          "rotation.policy", "who runs", kText,
-          [](auto& c) -> auto& { return c.tuning.rotation.policy; }),
-      key(
-          "rotation.alpha", "weight of a rotated-out request's lag", kNumber,
-          [](auto& c) -> auto& { return c.tuning.rotation.alpha; }),
-      key(
-          "rotation.beta_b", "rotary lag starts at beta_b x TBT goal", kNumber,
-          [](auto& c) -> auto& { return c.tuning.rotation.beta_b; }),
-      key(
-          "rotation.beta_f", "waiting lag starts at beta_f x TTFT goal", kNumber,
-          [](auto& c) -> auto& { return c.tuning.rotation.beta_f; }),
-      key(
-          "rotation.b_xfer", "bytes rotated a step, at most, or auto", kOptionalSize,
-          [](auto& c) -> auto& { return c.tuning.rotation.b_xfer; }),
-      key(
-          "rotation.eager", "copy full blocks to DRAM ahead, in the background: true or false",
-          kBool, [](auto& c) -> auto& { return c.tuning.rotation.eager; }),
-      key(
-          "rotation.overload",
-          "whom unified serves where not all goals can be met: ttft or goodput", kText,
-          [](auto& c) -> auto& { return c.tuning.rotation.overload; }),
-      key(
-          "rotation.pacing",
-          "who shows tokens evenly, of engines that place their blocks: engine (nobody) or client",
-          kText, [](auto& c) -> auto& { return c.tuning.rotation.pacing; }),
-  };
+const Spelling<std::string>& spelling_of(const core::TuningField<std::string>&) { return kText; }
+const Spelling<double>& spelling_of(const core::TuningField<double>&) { return kNumber; }
+const Spelling<bool>& spelling_of(const core::TuningField<bool>&) { return kBool; }
+const Spelling<std::optional<Bytes>>& spelling_of(const core::TuningField<std::optional<Bytes>>&) {
+  return kOptionalSize;
 }
 
-Keys other_policy_keys() {
-  return {
-      key(
-          "placement.policy", "which layers stay in HBM", kText,
-          [](auto& c) -> auto& { return c.tuning.placement.policy; }),
-      key(
-          "placement.alpha", "weight of SLO violations", kNumber,
-          [](auto& c) -> auto& { return c.tuning.placement.alpha; }),
-      key(
-          "placement.pause", "orbitflow: a batch that misses its goals goes on without one request",
-          kBool, [](auto& c) -> auto& { return c.tuning.placement.pause; }),
-      key(
-          "placement.deposit", "tokens not yet due count when late ones are estimated", kBool,
-          [](auto& c) -> auto& { return c.tuning.placement.deposit; }),
-      key(
-          "placement.window.min", "shortest planning window in tokens", kInteger,
-          [](auto& c) -> auto& { return c.tuning.placement.window_min; }),
-      key(
-          "placement.window.max", "longest planning window in tokens", kInteger,
-          [](auto& c) -> auto& { return c.tuning.placement.window_max; }),
-      key(
-          "admission.policy", "who may prefill", kText,
-          [](auto& c) -> auto& { return c.tuning.admission.policy; }),
-      key(
-          "admission.alpha", "LayerKV's alpha", kNumber,
-          [](auto& c) -> auto& { return c.tuning.admission.alpha; }),
-      key(
-          "admission.beta", "LayerKV's beta", kNumber,
-          [](auto& c) -> auto& { return c.tuning.admission.beta; }),
-      key(
-          "load.policy", "whether prefixes found in DRAM or on disk are loaded", kText,
-          [](auto& c) -> auto& { return c.tuning.load.policy; }),
-  };
+/// Where a field of the tuning is in a Config.
+template <class T>
+struct InTuning {
+  core::TuningField<T> field;
+  T& operator()(Config& config) const { return field.in(config.tuning); }
+  const T& operator()(const Config& config) const { return field.of(config.tuning); }
+};
+
+Keys policy_keys() {
+  Keys keys;
+  for (const core::TuningKey& one : core::tuning_keys()) {
+    const auto add = [&](const auto& field) {
+      keys.push_back(key(std::string(one.path), std::string(one.help), std::string(one.when),
+                         spelling_of(field), InTuning{field}));
+    };
+    std::visit(add, one.field);
+  }
+  return keys;
 }
 
 /// The class that every configuration has, settable like any other key.
 Keys default_slo_keys() {
   Keys keys;
   for (const Setting<core::Slo>& goal : slo_keys()) {
-    keys.push_back({"slo.default." + goal.path, goal.help,
+    keys.push_back({"slo.default." + goal.path, goal.help, goal.when,
                     [&goal](Config& config, const std::string& text) {
                       return goal.set(config.tuning.slo["default"], text);
                     },
@@ -275,9 +257,8 @@ std::size_t distance(std::string_view name, std::string_view candidate) {
 const std::vector<Setting<Config>>& config_keys() {
   static const Keys kKeys = [] {
     Keys all;
-    for (const Keys& part :
-         {process_keys(), memory_keys(), disk_keys(), engine_keys(), listener_keys(),
-          rotation_keys(), other_policy_keys(), default_slo_keys()}) {
+    for (const Keys& part : {process_keys(), memory_keys(), disk_keys(), engine_keys(),
+                             listener_keys(), policy_keys(), default_slo_keys()}) {
       all.insert(all.end(), part.begin(), part.end());
     }
     return all;
@@ -288,16 +269,17 @@ const std::vector<Setting<Config>>& config_keys() {
 const std::vector<Setting<core::Slo>>& slo_keys() {
   static const std::vector<Setting<core::Slo>> kKeys = {
       setting<core::Slo>(
-          "ttft", "goal: time to the first token", kDuration,
+          "ttft", "goal: time to the first token", "to what users accept", kDuration,
           [](auto& slo) -> auto& { return slo.ttft; }),
       setting<core::Slo>(
-          "tbt", "goal: time between two tokens", kDuration,
+          "tbt", "goal: time between two tokens", "to the pace at which users read", kDuration,
           [](auto& slo) -> auto& { return slo.tbt; }),
       setting<core::Slo>(
-          "tpot", "goal: mean time per token", kDuration,
+          "tpot", "goal: mean time per token", "to the mean pace that is promised", kDuration,
           [](auto& slo) -> auto& { return slo.tpot; }),
       setting<core::Slo>(
-          "gap", "goal: longest wait for a token, or auto: 10 x tbt, at least 1 s", kDurationOrAuto,
+          "gap", "goal: longest wait for a token, or auto: 10 x tbt, at least 1 s",
+          "where a long pause is worse, or less bad, than that", kDurationOrAuto,
           [](auto& slo) -> auto& { return slo.gap; }),
   };
   return kKeys;
@@ -306,8 +288,8 @@ const std::vector<Setting<core::Slo>>& slo_keys() {
 const std::vector<Setting<DeviceConfig>>& device_keys() {
   static const std::vector<Setting<DeviceConfig>> kKeys = {
       setting<DeviceConfig>(
-          "gpu", "which GPU: its number or UUID; empty: cuda.device", kText,
-          [](auto& d) -> auto& { return d.gpu; }),
+          "gpu", "which GPU: its number or UUID; empty: cuda.device", "for each device of several",
+          kText, [](auto& d) -> auto& { return d.gpu; }),
   };
   return kKeys;
 }
@@ -316,35 +298,38 @@ const std::vector<Setting<DomainConfig>>& domain_keys() {
   using D = DomainConfig;
   static const std::vector<Setting<D>> kKeys = {
       setting<D>(
-          "name", "unique", kText, [](auto& d) -> auto& { return d.name; }),
+          "name", "unique", "always", kText, [](auto& d) -> auto& { return d.name; }),
       setting<D>(
-          "uids", "users who belong to it", kIdList, [](auto& d) -> auto& { return d.uids; }),
+          "uids", "users who belong to it", "always, or gids", kIdList,
+          [](auto& d) -> auto& { return d.uids; }),
       setting<D>(
-          "gids", "groups who belong to it; without uids and gids: everyone", kIdList,
-          [](auto& d) -> auto& { return d.gids; }),
+          "gids", "groups who belong to it; without uids and gids: everyone", "always, or uids",
+          kIdList, [](auto& d) -> auto& { return d.gids; }),
       setting<D>(
-          "hbm_guarantee", "always available to it", kSize,
+          "hbm_guarantee", "always available to it", "to what the domain must always get", kSize,
           [](auto& d) -> auto& { return d.hbm_guarantee; }),
       setting<D>(
-          "hbm_maximum", "never more than this, or unlimited", kSizeOrUnlimited,
-          [](auto& d) -> auto& { return d.hbm_maximum; }),
+          "hbm_maximum", "never more than this, or unlimited", "to bound the domain",
+          kSizeOrUnlimited, [](auto& d) -> auto& { return d.hbm_maximum; }),
       setting<D>(
-          "dram_guarantee", "always available to it", kSize,
+          "dram_guarantee", "always available to it", "to what the domain must always get", kSize,
           [](auto& d) -> auto& { return d.dram_guarantee; }),
       setting<D>(
-          "dram_maximum", "never more than this, or unlimited", kSizeOrUnlimited,
-          [](auto& d) -> auto& { return d.dram_maximum; }),
+          "dram_maximum", "never more than this, or unlimited", "to bound the domain",
+          kSizeOrUnlimited, [](auto& d) -> auto& { return d.dram_maximum; }),
       setting<D>(
-          "slo_class", "class of requests that name none", kText,
+          "slo_class", "class of requests that name none",
+          "where its requests have goals of their own", kText,
           [](auto& d) -> auto& { return d.slo_class; }),
       setting<D>(
-          "per_user", "each user has a domain of its own, named uid-N; no guarantees", kBool,
-          [](auto& d) -> auto& { return d.per_user; }),
+          "per_user", "each user has a domain of its own, named uid-N; no guarantees",
+          "where each user should be a domain", kBool, [](auto& d) -> auto& { return d.per_user; }),
       setting<D>(
           "per_group",
           "each primary group that engines run with has a domain of its own, named gid-N; no "
           "guarantees",
-          kBool, [](auto& d) -> auto& { return d.per_group; }),
+          "where each group should be a domain", kBool,
+          [](auto& d) -> auto& { return d.per_group; }),
   };
   return kKeys;
 }

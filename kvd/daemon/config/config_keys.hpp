@@ -15,6 +15,7 @@ template <class T>
 struct Setting {
   std::string path;  ///< "pool.hbm"
   std::string help;  ///< one line
+  std::string when;  ///< when to set it, one line
   std::function<Status(T&, const std::string&)> set;
   std::function<std::string(const T&)> get;
   bool plain = false;  ///< TOML writes it without quotes

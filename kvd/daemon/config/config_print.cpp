@@ -167,6 +167,7 @@ std::string help_text() {
     const std::string value = key.get(defaults);
     const std::string shown = "  --" + key.path + " " + (value.empty() ? "\"\"" : value);
     text += shown + std::string(shown.size() < 40 ? 40 - shown.size() : 1, ' ') + key.help + "\n";
+    text += "      when: " + key.when + "\n";
   }
   text +=
       "\nExit status: 0 ended in order, 1 cannot start, 2 wrong configuration, 3 the GPU is lost,\n"

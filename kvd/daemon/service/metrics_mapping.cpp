@@ -4,6 +4,8 @@
 #include <array>
 #include <string>
 
+#include "kvd/core/door/tuning_keys.hpp"
+
 namespace kvd::daemon {
 namespace {
 
@@ -270,21 +272,13 @@ void add_engines(const ControllerStatus& status, Samples& out) {
 }
 
 void add_tuning(const core::Tuning& tuning, Samples& out) {
-  const auto parameter = [&](const char* decision, const char* key, double value) {
-    out.add("kvd_policy_parameter", {decision, key}, value);
-  };
-  out.info("kvd_policy_info", {"rotation", tuning.rotation.policy});
-  out.info("kvd_policy_info", {"placement", tuning.placement.policy});
-  out.info("kvd_policy_info", {"admission", tuning.admission.policy});
-  out.info("kvd_policy_info", {"load", tuning.load.policy});
-  parameter("rotation", "alpha", tuning.rotation.alpha);
-  parameter("rotation", "beta_b", tuning.rotation.beta_b);
-  parameter("rotation", "beta_f", tuning.rotation.beta_f);
-  parameter("placement", "alpha", tuning.placement.alpha);
-  parameter("placement", "window_min", static_cast<double>(tuning.placement.window_min));
-  parameter("placement", "window_max", static_cast<double>(tuning.placement.window_max));
-  parameter("admission", "alpha", tuning.admission.alpha);
-  parameter("admission", "beta", tuning.admission.beta);
+  for (const core::TuningKey& key : core::tuning_keys()) {
+    const std::string table(key.table()), name(key.name());
+    const auto* number = std::get_if<core::TuningField<double>>(&key.field);
+    const auto* text = std::get_if<core::TuningField<std::string>>(&key.field);
+    if (number != nullptr) out.add("kvd_policy_parameter", {table, name}, number->of(tuning));
+    if (text != nullptr && name == "policy") out.info("kvd_policy_info", {table, text->of(tuning)});
+  }
   out.add("kvd_tuning_b_xfer_bytes", {}, tuning.rotation.b_xfer.value_or(Bytes(0)));
   for (const auto& [slo_class, slo] : tuning.slo) {
     out.add("kvd_slo_goal_seconds", {slo_class, "ttft"}, to_seconds(slo.ttft));

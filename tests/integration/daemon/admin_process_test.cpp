@@ -184,11 +184,12 @@ TEST_F(AdminProcess, AnswersAsProxiesAndBalancersAsk) {
 }
 
 TEST_F(AdminProcess, AContradictionIsAConflict) {
-  EXPECT_THAT(
-      admin::http_exchange(
-          kvd_.admin_port(),
-          kvd_.patch_text("/v1/policy", R"({"placement": {"window": {"min": 4, "max": 3}}})")),
-      StartsWith("HTTP/1.1 409 Conflict\r\n"));
+  std::string classes;
+  for (int i = 0; i < 64; ++i)
+    classes += (i > 0 ? "," : "") + ("\"c" + std::to_string(i)) + "\":{}";
+  EXPECT_THAT(admin::http_exchange(kvd_.admin_port(),
+                                   kvd_.patch_text("/v1/slo", R"({"classes": {)" + classes + "}}")),
+              StartsWith("HTTP/1.1 409 Conflict\r\n"));
 }
 
 TEST_F(AdminProcess, EachChangeOfASettingIsToldAndItsOriginShown) {

@@ -17,8 +17,6 @@ using nlohmann::json;
   std::exit(1);
 }
 
-const char* truth(bool value) { return value ? "true" : "false"; }
-
 std::string toml_of(const core::Tuning& tuning) {
   const auto table = [](const char* name, const std::string& policy) {
     return std::string("[") + name + "]\npolicy = \"" + policy + "\"\n";
@@ -28,8 +26,6 @@ std::string toml_of(const core::Tuning& tuning) {
     return std::string(name) + " = \"" + std::to_string(value.count()) + "ns\"\n";
   };
   return table("rotation", tuning.rotation.policy) + table("placement", tuning.placement.policy) +
-         "pause = " + truth(tuning.placement.pause) +
-         "\ndeposit = " + truth(tuning.placement.deposit) + "\n" +
          table("admission", tuning.admission.policy) + "[slo.default]\n" + goal("ttft", slo.ttft) +
          goal("tbt", slo.tbt) + goal("tpot", slo.tpot);
 }

@@ -60,7 +60,7 @@ TEST(PatchPolicy, ChangesWhatItNamesAndNothingElse) {
   ASSERT_FALSE(patch_policy(R"({"rotation": {"policy": "fcfs", "alpha": 2, "b_xfer": 4096,
                                              "eager": false, "overload": "ttft",
                                              "pacing": "client"},
-                                "placement": {"window": {"max": 500}, "pause": false}})",
+                                "placement": {"policy": "orbitflow"}})",
                             sut));
   EXPECT_EQ(sut.rotation.policy, "fcfs");
   EXPECT_EQ(sut.rotation.alpha, 2);
@@ -68,11 +68,7 @@ TEST(PatchPolicy, ChangesWhatItNamesAndNothingElse) {
   EXPECT_FALSE(sut.rotation.eager);
   EXPECT_EQ(sut.rotation.overload, "ttft");
   EXPECT_EQ(sut.rotation.pacing, "client");
-  EXPECT_FALSE(sut.placement.pause);
-  EXPECT_TRUE(sut.placement.deposit);
-  EXPECT_EQ(sut.rotation.beta_f, 0.5);
-  EXPECT_EQ(sut.placement.window_min, 32);
-  EXPECT_EQ(sut.placement.window_max, 500);
+  EXPECT_EQ(sut.placement.policy, "orbitflow");
   EXPECT_EQ(sut.admission.beta, 7);
 }
 
@@ -85,7 +81,7 @@ TEST(PatchPolicy, AutoLiftsTheTransferBudget) {
 
 TEST(PatchPolicy, ItsOwnDocumentIsAPatchThatChangesNothing) {
   Tuning sut;
-  sut.rotation.beta_b = -0.25;
+  sut.rotation.alpha = 0.25;
   const std::string document = policy_document(sut);
   ASSERT_FALSE(patch_policy(document, sut));
   EXPECT_EQ(policy_document(sut), document);
@@ -123,15 +119,8 @@ TEST(PatchPolicy, RefusesWithThePathOfTheKey) {
       {R"({"rotation": {"b_xfer": "much"}})", "/rotation/b_xfer", "\"auto\" or a whole number"},
       {R"({"rotation": {"eager": 1}})", "/rotation/eager", "true or false"},
       {R"({"rotation": {"overload": "both"}})", "/rotation/overload", "ttft or goodput"},
-      {R"({"placement": {"pause": "no"}})", "/placement/pause", "true or false"},
-      {R"({"placement": {"deposit": 0}})", "/placement/deposit", "true or false"},
       {R"({"rotation": {"b_xfer": 0}})", "/rotation/b_xfer", "from 1 byte"},
       {R"({"rotation": {"b_xfer": 1e300}})", "/rotation/b_xfer", "whole number of bytes"},
-      {R"({"placement": {"window": {"min": 1.5}}})", "/placement/window/min", "whole number"},
-      {R"({"placement": {"window": {"min": 0}}})", "/placement/window/min", "at least 1"},
-      {R"({"placement": {"window": {"max": 3}}})", "/placement/window/max", "placement.window.min"},
-      {R"({"placement": {"window": {"min": 18446744073709551615}}})", "/placement/window/min",
-       "whole number"},
       {R"({"rotation": {"alpha": 5}, "load": {"x": 1}})", "/load/x", "no such key"},
   };
   for (const BadPatch& row : rows) {

@@ -100,7 +100,7 @@ TEST_F(Kvdctl, SetsQuotas) {
 TEST_F(Kvdctl, SetsAndShowsTheNewDocument) {
   const Outcome sut = run("policy set rotation.policy=fcfs rotation.alpha=2" + url() + token());
   EXPECT_EQ(sut.code, 0) << sut.text;
-  EXPECT_THAT(sut.text, HasSubstr("rotation.policy       fcfs"));
+  EXPECT_THAT(sut.text, HasSubstr("rotation.policy    fcfs"));
   EXPECT_EQ(backend.tuning().rotation.alpha, 2);
   EXPECT_EQ(run("slo set default.tbt_s=0.05" + url() + token()).code, 0);
   EXPECT_EQ(backend.tuning().slo.at("default").tbt, std::chrono::milliseconds(50));

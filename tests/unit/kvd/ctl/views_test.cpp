@@ -185,10 +185,9 @@ TEST(Views, PlansByEngine) {
 }
 
 TEST(Views, PolicyKeysAsSetTakesThem) {
-  EXPECT_THAT(
-      rendered(View::kPolicy, admin::policy_document({})),
-      AllOf(HasSubstr("rotation.policy       unified"), HasSubstr("placement.window.min  32"),
-            HasSubstr("rotation.b_xfer       auto")));
+  EXPECT_THAT(rendered(View::kPolicy, admin::policy_document({})),
+              AllOf(HasSubstr("rotation.policy    unified"), HasSubstr("rotation.alpha     3"),
+                    HasSubstr("rotation.b_xfer    auto")));
 }
 
 TEST(Views, SloGoals) {
