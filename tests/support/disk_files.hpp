@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "ipc/vocabulary/fnv.hpp"
 #include "kvd/core/door/effects.hpp"
 #include "kvd/core/door/events.hpp"
 
@@ -16,13 +17,12 @@ namespace kvd::test {
 inline Digest plain_disk_name(const std::string& domain, const Fingerprint& fingerprint,
                               const Digest& block) {
   Digest name;
-  std::uint64_t mixed = 0xcbf29ce484222325;
-  const auto mix = [&](std::uint8_t byte) { mixed = (mixed ^ byte) * 0x100000001b3; };
-  for (const char letter : domain) mix(static_cast<std::uint8_t>(letter));
+  Fnv1a mixed;
+  mixed.add_bytes(domain);
   for (std::size_t i = 0; i < name.bytes.size(); ++i) {
-    mix(fingerprint.digest.bytes[i]);
-    mix(block.bytes[i]);
-    name.bytes[i] = static_cast<std::uint8_t>(block.bytes[i] ^ (mixed >> 56));
+    mixed.add(fingerprint.digest.bytes[i]);
+    mixed.add(block.bytes[i]);
+    name.bytes[i] = static_cast<std::uint8_t>(block.bytes[i] ^ (mixed.value() >> 56));
   }
   return name;
 }

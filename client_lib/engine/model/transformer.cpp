@@ -5,6 +5,8 @@
 #include <cmath>
 #include <string>
 
+#include "ipc/vocabulary/fnv.hpp"
+
 namespace kvd::engine {
 namespace {
 
@@ -207,11 +209,9 @@ Token greedy(std::span<const float> logits) {
 }
 
 std::uint64_t digest(std::span<const float> logits) {
-  std::uint64_t hash = 0xcbf29ce484222325ULL;
-  for (const float logit : logits) {
-    hash = (hash ^ std::bit_cast<std::uint32_t>(logit)) * 0x100000001b3ULL;
-  }
-  return hash;
+  Fnv1a hash;
+  for (const float logit : logits) hash.add(std::bit_cast<std::uint32_t>(logit));
+  return hash.value();
 }
 
 }  // namespace kvd::engine

@@ -1,5 +1,6 @@
 #include "kvd/admin/link/tuning_change.hpp"
 
+#include "ipc/vocabulary/fnv.hpp"
 #include "kvd/admin/link/snapshot.hpp"
 #include "kvd/admin/link/tags.hpp"
 #include "kvd/core/door/tuning_keys.hpp"
@@ -56,9 +57,9 @@ std::uint64_t tag_of(const Tuning& tuning, Part part) {
   }
   ByteVector bytes;
   encode(only, bytes);
-  std::uint64_t hash = 0xcbf29ce484222325ull;  // FNV-1a
-  for (const std::byte b : bytes) hash = (hash ^ static_cast<unsigned>(b)) * 0x100000001b3ull;
-  return hash;
+  Fnv1a tag;
+  for (const std::byte b : bytes) tag.add(static_cast<std::uint8_t>(b));
+  return tag.value();
 }
 
 Result<Tuning> changed(Tuning tuning, const Change& change,

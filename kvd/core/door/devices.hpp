@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "ipc/vocabulary/fnv.hpp"
 #include "ipc/vocabulary/ids.hpp"
 
 namespace kvd::core {
@@ -63,12 +64,12 @@ class Devices {
 /// these devices, and engines on the same devices find it.
 [[nodiscard]] inline std::uint64_t number_of(const Devices& devices) {
   if (!devices.several()) return devices.first().value;
-  std::uint64_t number = 0xcbf29ce484222325;
+  Fnv1a number;
   for (std::size_t rank = 0; rank < devices.named(); ++rank) {
     const DeviceId device = devices.of_rank(static_cast<std::uint32_t>(rank));
-    number = (number ^ (device.value + 1)) * 0x100000001b3;
+    number.add(device.value + 1);
   }
-  return number;
+  return number.value();
 }
 
 }  // namespace kvd::core

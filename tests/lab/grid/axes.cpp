@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "ipc/vocabulary/fnv.hpp"
 #include "kvd/sim/workload/random.hpp"
 
 namespace kvd::sim::grid {
@@ -130,12 +131,11 @@ Status check_axes(const Axes& axes) {
   return check_positive("dram", axes.dram);
 }
 
-// FNV-1a.
 std::string digest_of(std::string_view text) {
-  std::uint64_t hash = 0xcbf29ce484222325;
-  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+  Fnv1a hash;
+  hash.add_bytes(text);
   char out[17];
-  std::snprintf(out, sizeof out, "%016llx", static_cast<unsigned long long>(hash));
+  std::snprintf(out, sizeof out, "%016llx", static_cast<unsigned long long>(hash.value()));
   return out;
 }
 
