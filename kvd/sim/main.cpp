@@ -9,6 +9,7 @@
 #include "kvd/sim/commands/commands.hpp"
 #include "kvd/sim/profile/profile_commands.hpp"
 #include "kvd/sim/run/exit_status.hpp"
+#include "kvd/sim/run/optional_flag.hpp"
 #include "planner/baselines/guarded.hpp"
 
 namespace kvd::sim {
@@ -41,13 +42,6 @@ struct Arguments {
   bool guards = false;
   bool progress = false;
 };
-
-template <class T>
-void optional(CLI::App& app, const std::string& flag, std::optional<T>& value,
-              const std::string& help) {
-  app.add_option_function<T>(
-      flag, [&value](const T& given) { value = given; }, help);
-}
 
 std::string list(const std::vector<NamedText>& entries) {
   std::string text;

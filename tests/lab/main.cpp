@@ -7,6 +7,7 @@
 
 #include "ipc/vocabulary/standard_streams.hpp"
 #include "kvd/sim/run/exit_status.hpp"
+#include "kvd/sim/run/optional_flag.hpp"
 #include "tests/lab/cache/policies.hpp"
 #include "tests/lab/commands/commands.hpp"
 
@@ -28,13 +29,6 @@ struct Arguments {
   GridOptions grid;
   bool progress = false;
 };
-
-template <class T>
-void optional(CLI::App& app, const std::string& flag, std::optional<T>& value,
-              const std::string& help) {
-  app.add_option_function<T>(
-      flag, [&value](const T& given) { value = given; }, help);
-}
 
 void describe_cache(CLI::App& app, Arguments& a) {
   CLI::App* cache =
