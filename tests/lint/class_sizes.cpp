@@ -192,7 +192,7 @@ class Reader {
 
 bool is_checked(const fs::path& file) {
   const std::string name = file.string();
-  return name.starts_with("kvd/") && name.ends_with(".hpp");
+  return !name.starts_with("tests/") && name.ends_with(".hpp");
 }
 
 }  // namespace

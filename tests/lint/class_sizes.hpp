@@ -33,8 +33,9 @@ struct LargeClass {
 constexpr std::size_t kMostFunctions = 40;
 constexpr std::size_t kMostFields = 20;
 
-/// Checks that no class in a header of kvd/ has more functions or fields than a reader can keep in
-/// mind. `large` may only shrink: one that grows is a finding, and so is one that fits by now.
+/// Checks that no class in a header outside of tests/ has more functions or fields than a reader
+/// can keep in mind. `large` may only shrink: one that grows is a finding, and so is one that fits
+/// by now.
 std::vector<Finding> check_class_sizes(const std::filesystem::path& root,
                                        const std::vector<LargeClass>& large);
 
