@@ -10,8 +10,8 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
     KVConnectorHandshakeMetadata, KVConnectorMetadata, KVConnectorWorkerMetadata,
 )  # fmt: skip
 
-from kvd_vllm.balloon import News, Orders
-from kvd_vllm.chunks import Geometry
+from kvd_vllm.elastic.balloon import News, Orders
+from kvd_vllm.elastic.chunks import Geometry
 
 if TYPE_CHECKING:
     from vllm.lora.request import LoRARequest

@@ -29,7 +29,7 @@ struct News {
 /// is kept. Chunks that have to be given back retire: each of their blocks is claimed as it becomes
 /// free.
 ///
-/// Source: vLLM 0.32's block pool and client_lib/python/kvd_vllm/balloon.py.
+/// Source: vLLM 0.32's block pool and client_lib/python/kvd_vllm/elastic/balloon.py.
 /// Owner: one thread.
 class Balloon {
  public:

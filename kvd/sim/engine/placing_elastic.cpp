@@ -5,7 +5,7 @@
 #include "kvd/sim/engine/placing_engine.hpp"
 
 /// What an engine says of its needs, and what it gives up, where HBM comes and goes.
-/// Source: client_lib/python/kvd_vllm/balloon.py, mapping.py and scheduler.py.
+/// Source: client_lib/python/kvd_vllm/elastic/balloon.py, mapping.py and scheduler.py.
 namespace kvd::sim {
 
 namespace {

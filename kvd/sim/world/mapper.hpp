@@ -15,7 +15,7 @@ namespace kvd::sim {
 
 /// The worker's side of an engine whose HBM comes and goes. Beside the steps it asks kvd how much
 /// it may have, puts memory behind chunks and takes it away again.
-/// Source: client_lib/python/kvd_vllm/mapping.py. Owner: one thread; virtual time.
+/// Source: client_lib/python/kvd_vllm/elastic/mapping.py. Owner: one thread; virtual time.
 class Mapper {
  public:
   /// Sends a command to kvd, which may take this long. None: the answer comes by answered().

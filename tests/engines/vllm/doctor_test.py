@@ -151,7 +151,7 @@ class Doctor(unittest.TestCase):
         parts = {name.text.removeprefix("self.") or name.path.split(".")[-1] for name in NAMES}
         parts |= {name.path.split(".")[-1] for name in NAMES}
         missing = []
-        for path in sorted(PACKAGE.glob("*.py")):
+        for path in sorted(PACKAGE.rglob("*.py")):
             for module, name in used(path.read_text()):
                 known = (module, name) in modules if module else name in parts
                 missing += [] if known else [f"{path.name}: {module} {name}"]

@@ -13,10 +13,10 @@ from typing import Any
 import ctest
 
 import kvd_client
-from kvd_vllm.balloon import Balloon, Demand, Need, News, Orders
-from kvd_vllm.chunks import Geometry, geometry_of
+from kvd_vllm.elastic.balloon import Balloon, Demand, Need, News, Orders
+from kvd_vllm.elastic.chunks import Geometry, geometry_of
 from kvd_vllm.layout import Piece
-from kvd_vllm.mapping import Mapper, back_the_base
+from kvd_vllm.elastic.mapping import Mapper, back_the_base
 
 SLAB, TOKENS = 64, 4
 

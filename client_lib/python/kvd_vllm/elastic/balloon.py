@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import kvd_client
 
-from kvd_vllm.chunks import Geometry
+from kvd_vllm.elastic.chunks import Geometry
 from kvd_vllm.goals import Goals, goals_of
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from typing import Any, Protocol
 import kvd_client
 from kvd_client.elastic import MOST_POSITIONS
 
-from kvd_vllm.balloon import Demand, News, Orders
-from kvd_vllm.chunks import Geometry
+from kvd_vllm.elastic.balloon import Demand, News, Orders
+from kvd_vllm.elastic.chunks import Geometry
 
 logger = logging.getLogger("vllm.kvd_vllm")
 

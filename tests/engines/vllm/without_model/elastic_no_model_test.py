@@ -24,8 +24,8 @@ from no_model_test import SEEDS, STEPS, RandomAsyncScheduler, RandomScheduler, W
 from rotating import StockOrder
 
 import kvd_client
-from kvd_vllm.balloon import Balloon, State
-from kvd_vllm.mapping import Mapper
+from kvd_vllm.elastic.balloon import Balloon, State
+from kvd_vllm.elastic.mapping import Mapper
 
 PAGE = SLAB // 4
 BLOCKS, CHUNK = 48, 4  # so that 12 chunks are two slabs each
