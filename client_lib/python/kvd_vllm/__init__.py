@@ -20,16 +20,16 @@ def register() -> None:
     from vllm.distributed.kv_transfer.kv_connector.factory import KVConnectorFactory
 
     try:
-        KVConnectorFactory.register_connector(CONNECTOR, "kvd_vllm.connector", CONNECTOR)
+        KVConnectorFactory.register_connector(CONNECTOR, "kvd_vllm.door", CONNECTOR)
     except ValueError:
         pass  # registered already
 
 
 def __getattr__(name: str) -> Any:
     """The scheduler classes, which vLLM looks up as kvd_vllm.KvdScheduler. They import vLLM, so
-    they load only then."""
+    they load only then. Where vLLM lacks what they need, these are vLLM's own."""
     if name in SCHEDULERS:
-        from kvd_vllm import scheduler
+        from kvd_vllm import schedulers
 
-        return getattr(scheduler, name)
+        return schedulers.find(name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

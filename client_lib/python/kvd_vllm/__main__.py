@@ -16,7 +16,7 @@ from importlib.metadata import entry_points
 from typing import Any
 
 import kvd_client
-from kvd_vllm import CONNECTOR, TESTED_VLLM, flags
+from kvd_vllm import CONNECTOR, TESTED_VLLM, checks, flags
 from kvd_vllm.checks import Finding, look
 
 NOT_YET = (
@@ -39,11 +39,21 @@ IDENTITY = (
 _PATIENCE_S, _RETRY_S = 10.0, 0.2
 
 
+# A terminal shows them green, yellow and red.
+_WORDS = {"fine": "yes", "moved": "new?", "missing": "no"}
+_IS_COLOURED = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+_COLOURS = dict.fromkeys(_WORDS, "")
+_PLAIN = ""
+if _IS_COLOURED:
+    _COLOURS, _PLAIN = {"fine": "\033[32m", "moved": "\033[33m", "missing": "\033[31m"}, "\033[0m"
+
+
 def _plugin() -> Finding:
     groups = entry_points(group="vllm.general_plugins")
     here = any(entry.value.startswith("kvd_vllm") for entry in groups)
     what = f"vLLM finds the name {CONNECTOR}"
-    return Finding(what, "" if here else "the package is not installed: pip install kvd's wheel")
+    fault = "" if here else "the package is not installed: pip install kvd's wheel"
+    return Finding(what, fault, "the package" if fault else "")
 
 
 def _vllm() -> list[Finding]:
@@ -51,7 +61,7 @@ def _vllm() -> list[Finding]:
         with _quiet():
             return list(look())
     except ImportError as fault:
-        return [Finding("vllm", f"cannot be imported: {fault}")]
+        return [Finding("vllm", f"cannot be imported: {fault}", "vLLM")]
 
 
 class _quiet:
@@ -88,7 +98,7 @@ def _daemon(until: float) -> tuple[Finding, int]:
         session = _session(until)
     except kvd_client.KvdError as fault:
         code = 3 if isinstance(fault, kvd_client.Unavailable) else 1
-        return Finding(what, f"{type(fault).__name__}: {fault}"), code
+        return Finding(what, f"{type(fault).__name__}: {fault}", "the daemon"), code
     kind = (session.memory.name or "").lower()
     return Finding(f"{what}: {kind} memory in slabs of {session.slab_bytes} bytes"), 0
 
@@ -105,7 +115,7 @@ def examine(patience_s: float) -> tuple[dict[str, Any], int]:
         "run_once": RUN_ONCE,
         "never_run": list(NEVER_RUN),
     }
-    return report, 1 if any(finding.fault for finding in findings) else code
+    return report, 1 if any(finding.off for finding in findings) else code
 
 
 def _say_doctor(given: argparse.Namespace) -> int:
@@ -114,9 +124,11 @@ def _say_doctor(given: argparse.Namespace) -> int:
         print(json.dumps(report))
         return status
     for finding in report["findings"]:
-        print(f"{'no ' if finding['fault'] else 'yes'}  {finding['what']}")
+        kind = "fine" if not finding["fault"] else "missing" if finding["off"] else "moved"
+        print(f"{_COLOURS[kind]}{_WORDS[kind]:4}{_PLAIN}  {finding['what']}")
         if finding["fault"]:
-            print(f"     {finding['fault']}")
+            off = f"; off in this vLLM: {finding['off']}" if finding["off"] in checks.NEEDED else ""
+            print(f"      {finding['fault']}{off}")
     print("\nblocks are named by:")
     for line in report["identity"]:
         print(f"  {line}")

@@ -7,29 +7,39 @@ is absent.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import inspect
+import sys
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from kvd_vllm import TESTED_VLLM
 
 
+# What a vLLM that lacks a name goes without.
+MEMORY, BLOCKS, SCHEDULING, ELASTIC = "level 1", "level 2", "level 3", "elastic"
+
+
 class Finding(NamedTuple):
-    """The result of one look. `fault` is "" where all is well; otherwise it names what is wrong."""
+    """The result of one look. `fault` is "" where all is well; otherwise it names what is wrong.
+    `off`: what does not work in this vLLM; "": all does, though a fault says what nobody has tried."""
 
     what: str
     fault: str = ""
+    off: str = ""
 
 
 class Name(NamedTuple):
-    """A name of vLLM's: `path` in `module`, which takes `parameters` (None: not looked at) and,
-    where it is not a public name, has `text` in its source."""
+    """A name of vLLM's: `path` in `module`, which takes `parameters` (None: not looked at). Each of
+    its objects has `attribute` from the start. Where it is not a public name, its source has one of
+    `texts`: versions differ."""
 
     module: str
     path: str
     parameters: tuple[str, ...] | None = None
-    text: str = ""
+    texts: tuple[str, ...] = ()
+    attribute: str = ""
 
 
 def _of(module: str, kind: str, *names: str) -> tuple[Name, ...]:
@@ -39,7 +49,7 @@ def _of(module: str, kind: str, *names: str) -> tuple[Name, ...]:
 
 def _made(module: str, kind: str, *names: str) -> tuple[Name, ...]:
     """Names that each object gets when it is made."""
-    return tuple(Name(module, f"{kind}.__init__", None, f"self.{each}") for each in names)
+    return tuple(Name(module, f"{kind}.__init__", attribute=each) for each in names)
 
 
 _BASE = "vllm.distributed.kv_transfer.kv_connector.v1.base"
@@ -53,156 +63,166 @@ _POOL = "vllm.v1.core.block_pool"
 _SCHEDULER = "vllm.v1.core.sched.scheduler"
 _TRANSFER = "vllm.config.kv_transfer"
 
-NAMES = (
-    Name("vllm.plugins", "load_general_plugins", ()),
-    Name(_FACTORY, "KVConnectorFactory.register_connector", ("name", "module_path", "class_name")),
-    Name(_TRANSFER, "KVTransferConfig.kv_connector_extra_config"),
-    Name(_BASE, "KVConnectorBase_V1.__init__", ("self", "vllm_config", "role", "kv_cache_config")),
-    Name(_BASE, "KVConnectorBase_V1.get_mem_pool_context", ("self",)),
-    Name(_BASE, "KVConnectorBase_V1.register_kv_caches", ("self", "kv_caches")),
-    Name(_BASE, "KVConnectorBase_V1.shutdown", ("self",)),
-    Name(_BASE, "KVConnectorBase_V1.requires_kv_delivery"),
-    Name(_BASE, "KVConnectorBase_V1.get_required_kvcache_layout", ("vllm_config",)),
-    Name("vllm.platforms", "current_platform.is_cuda"),
-    Name("vllm.engine.arg_utils", "EngineArgs.create_engine_config"),
-    Name(_BASE, "KVConnectorBase_V1.get_transfer_results", ("self", "finished_req_ids")),
-    Name(_BASE, "KVConnectorTransferResults.failed_recving"),
-    Name("vllm.v1.outputs", "KVConnectorOutput.failed_recving"),
-    Name(_SCHEDULER, "Scheduler._handle_failed_recving", ("self", "failed_req_ids"),
-         "self.failed_recving_kv_req_ids.add(req_id)"),
-    Name(_BASE, "SupportsHMA.request_finished_all_groups", ("self", "request", "block_ids")),
-    *_of(_BASE, "KVConnectorRole", "SCHEDULER", "WORKER"),
-    Name(_BASE, "KVConnectorMetadata"),
-    Name(_METRICS, "KVConnectorStats"),
-    # The configuration that vLLM was given, and what it makes of its KV cache.
-    *_of(_TRANSFER, "KVTransferConfig", "kv_load_failure_policy"),
-    *_of("vllm.config.cache", "CacheConfig", "block_size", "cache_dtype", "enable_prefix_caching",
-         "prefix_caching_hash_algo", "prefix_match_unit"),
-    *_of("vllm.config.scheduler", "SchedulerConfig", "async_scheduling", "enable_chunked_prefill"),
-    *_of("vllm.config.parallel", "ParallelConfig", "world_size", "rank", "tensor_parallel_size"),
-    *_of("vllm.config.model", "ModelConfig", "is_prefix_caching_supported"),
-    *_of(_INTERFACE, "KVCacheConfig", "num_blocks", "kv_cache_groups", "kv_cache_layout"),
-    *_of(_INTERFACE, "KVCacheGroupSpec", "layer_names", "kv_cache_spec", "is_eagle_group"),
-    *_of(_INTERFACE, "SlidingWindowSpec", "block_size", "page_size_bytes", "sliding_window",
-         "extra_retained_tokens"),
-    Name("vllm.transformers_utils.repo_utils", "try_get_local_file", ("model", "file_name", "revision")),
-    Name("vllm.multimodal.hasher", "MultiModalHasher.hash_kwargs", None, "hexdigest()"),
-    *_of("vllm.multimodal.inputs", "MultiModalFeatureSpec", "data", "identifier", "mm_position"),
-    *_of("vllm.multimodal.inputs", "MultiModalFieldElem", "data"),
-    Name("vllm.multimodal.cache.shm", "_get_shm_handle", ("mm_item",), '"address" not in mm_item'),
-    Name(_INTERFACE, "FullAttentionSpec"),
-    Name(_INTERFACE, "MLAAttentionSpec"),
-    # Not public: the one allocation, and the code that runs it in the context.
-    Name("vllm.v1.worker.utils", "allocate_kv_cache",
-         ("kv_cache_config", "device", "layout", "kernel_block_sizes"),
-         "torch.zeros(buf_size, dtype=torch.int8, device=device)"),
-    Name("vllm.v1.worker.gpu_worker", "Worker.initialize_from_config",
-         ("self", "kv_cache_config"), "get_mem_pool_context()"),
-    Name("vllm.v1.worker.gpu_model_runner", "GPUModelRunner.initialize_kv_cache_tensors", None,
-         "kv_cache_allocation_context"),
-    Name("vllm.v1.worker.cpu_model_runner", "CPUModelRunner.initialize_kv_cache_tensors", None,
-         "kv_cache_allocation_context"),
-    Name("vllm.v1.worker.gpu.attn_utils", "init_kv_cache", None, "kv_cache_allocation_context"),
-    # These are for stored and parked blocks.
-    Name(_BASE, "KVConnectorBase_V1.has_pending_block_frees", ("self",)),
-    Name(_BASE, "KVConnectorBase_V1.handle_preemptions", ("self", "kv_connector_metadata")),
-    Name(_BASE, "KVConnectorWorkerMetadata.aggregate", ("self", "other")),
-    Name("vllm.v1.outputs", "KVConnectorOutput.kv_connector_worker_meta"),
-    Name(_METRICS, "KVConnectorPromMetrics.observe",
-         ("self", "transfer_stats_data", "engine_idx")),
-    Name("vllm.v1.metrics.cache_hit_source", "CacheHitSource.HOST"),
-    Name(_OUTPUT, "KVConnectorBlockState.resolve_block_ids"),
-    Name(_OUTPUT, "SchedulerOutput.kv_connector_block_state"),
-    Name(_OUTPUT, "CachedRequestData.resumed_req_ids"),
-    *_of(_OUTPUT, "SchedulerOutput", "scheduled_new_reqs", "scheduled_cached_reqs",
-         "num_scheduled_tokens"),
-    Name(_OUTPUT, "NewRequestData.req_id"),
-    Name(_MANAGER, "KVCacheBlocks.get_block_ids"),
-    Name(_POOL, "BlockPool.touch", ("self", "blocks"), "ref_cnt += 1"),
-    Name(_POOL, "BlockPool.free_blocks", ("self", "ordered_blocks"),
-         "ref_cnt -= 1"),
-    *_made(_REQUEST, "Request", "request_id", "status", "arrival_time", "sampling_params", "max_tokens",
-           "num_prompt_tokens", "num_computed_tokens", "num_in_flight_tokens", "is_prefill_chunk",
-           "kv_transfer_params", "block_hashes", "skip_reading_prefix_cache", "lora_request",
-           "mm_features"),
-    *_of(_REQUEST, "Request", "num_tokens", "num_output_tokens"),
-    *_of("vllm.sampling_params", "SamplingParams", "extra_args"),
-    Name(_SCHEDULER, "Scheduler.schedule", None, "if request.skip_reading_prefix_cache:"),
-    Name("vllm.v1.worker.gpu_model_runner", "GPUModelRunner.execute_model", None,
-         "handle_preemptions(kv_connector_metadata)"),
-    Name(_SCHEDULER, "Scheduler.__init__", None,
-         "kv_transfer_config.kv_load_failure_policy"),
-    Name(_SCHEDULER, "Scheduler._update_from_kv_xfer_finished", None, "update_connector_output"),
-    # These are for naming blocks: what is loaded, vLLM's hash of tokens, and that its prefix cache was
-    # emptied.
-    Name("vllm.v1.worker.gpu_model_runner", "GPUModelRunner.get_model", ("self",)),
-    Name("vllm.v1.worker.gpu_model_runner", "GPUModelRunner.get_draft_model", ("self",)),
-    Name("vllm.config", "CompilationConfig.static_forward_context"),
-    Name("vllm.v1.worker.lora_model_runner_mixin", "LoRAModelRunnerMixin.add_lora",
-         ("self", "lora_request")),
-    Name("vllm.lora.worker_manager", "WorkerLoRAManager.list_adapters", ("self",)),
-    Name("vllm.lora.model_manager", "LoRAModelManager.get_adapter", ("self", "adapter_id")),
-    Name("vllm.lora.lora_model", "LoRAModel.__init__", None, "self.loras"),
-    Name("vllm.v1.core.kv_cache_utils", "_gen_lora_extra_hash_keys", ("request",),
-         "request.lora_request"),
-    Name("vllm.v1.core.kv_cache_utils", "get_request_block_hasher", None,
-         "request.block_hashes[-1]"),
-    Name("vllm.v1.request", "Request.__init__", None, "self._block_hasher"),
-    Name(_POOL, "BlockPool.reset_prefix_cache", ("self",), "self.cached_block_hash_to_block = "),
-    # These are for an elastic KV cache: what is said at the start, that blocks may be claimed, when the
-    # sides are called, and that vLLM pads with block 0.
-    Name(_BASE, "KVConnectorBase_V1.get_handshake_metadata", ("self",)),
-    Name(_BASE, "KVConnectorHandshakeMetadata"),
-    Name(_BASE, "KVConnectorBase_V1.set_xfer_handshake_metadata", ("self", "metadata")),
-    Name(_BASE, "KVConnectorBase_V1.set_xfer_handshake_metadata_pp_aware", ("self", "metadata")),
-    Name(_BASE, "KVConnectorBase_V1.has_pending_push_work", ("self",)),
-    Name("vllm.v1.engine.core", "EngineCore.__init__", None,
-         "set_xfer_handshake_metadata_pp_aware(content)"),
-    Name(_INTERFACE, "KVCacheConfig.kv_cache_tensors"),
-    Name(_INTERFACE, "KVCacheTensor.layers"),
-    Name(_INTERFACE, "KVCacheTensor.layer_stride"),
-    Name(_INTERFACE, "KVCacheTensor.block_stride"),
-    Name(_INTERFACE, "KVCacheTensor.offset"),
-    Name(_POOL, "BlockPool.__init__", None, "self.null_block = self.free_block_queue.popleft()"),
-    Name(_POOL, "BlockPool.touch", None, "self.free_block_queue.remove(block)"),
-    Name(_POOL, "BlockPool.evict_blocks", ("self", "block_ids"), "_maybe_evict_cached_block(block)"),
-    Name(_POOL, "BlockPool.reset_prefix_cache", ("self",)),
-    Name("vllm.v1.core.kv_cache_utils", "KVCacheBlock.ref_cnt"),
-    Name("vllm.v1.core.kv_cache_utils", "KVCacheBlock.block_hash"),
-    Name(_SCHEDULER, "Scheduler.update_from_output", None,
-         "self.connector.get_kv_connector_stats()"),
-    Name(_SCHEDULER, "Scheduler.has_requests", None, "self.connector.has_pending_push_work()"),
-    Name("vllm.v1.worker.gpu_model_runner", "GPUModelRunner._build_attention_metadata", None,
-         "fill_(NULL_BLOCK_ID)"),
-    # These are for the scheduler classes, which are not public.
-    Name("vllm.v1.core.sched.async_scheduler", "AsyncScheduler._update_after_schedule"),
-    Name(_SCHEDULER, "Scheduler.schedule", ("self", "throttle_prefills"),
-         "token_budget = self.max_num_scheduled_tokens"),
-    Name(_SCHEDULER, "Scheduler.schedule", None, "request_queue = self.waiting"),
-    Name(_SCHEDULER, "Scheduler.schedule", None, "request_queue = self.kv_holding_waiting"),
-    Name(_SCHEDULER, "Scheduler.schedule", None, "self.connector.has_pending_block_frees()"),
-    Name(_SCHEDULER, "Scheduler._preempt_request",
-         ("self", "request", "timestamp", "drop_stale_output"), "prepend_request(request)"),
-    Name(_SCHEDULER, "Scheduler.get_request_counts", None, "len(self.waiting)"),
-    Name("vllm.v1.core.sched.request_queue", "FCFSRequestQueue.pop_request", ("self",),
-         "popleft()"),
-    *_made(_SCHEDULER, "Scheduler", "connector", "waiting", "kv_holding_waiting", "running", "requests",
-           "max_num_scheduled_tokens", "max_num_active_reqs", "kv_cache_manager", "kv_cache_config",
-           "block_size", "scheduler_config", "deferred_frees", "failed_recving_kv_req_ids",
-           "_inflight_prefills"),
-    Name(_SCHEDULER, "Scheduler.pause_state"),
-    Name("vllm.v1.core.sched.interface", "PauseState.UNPAUSED"),
-    *_of(_REQUEST, "RequestStatus", "WAITING", "PREEMPTED", "WAITING_FOR_REMOTE_KVS"),
-    Name(_SCHEDULER, "Scheduler._update_waiting_for_remote_kv", None,
-         "load_failed = request.request_id in self.failed_recving_kv_req_ids"),
-    Name(_MANAGER, "KVCacheManager.get_block_ids", ("self", "request_id")),
-    Name(_MANAGER, "KVCacheManager.free", ("self", "request")),
-    *_made(_MANAGER, "KVCacheManager", "block_pool"),
-    *_made(_POOL, "BlockPool", "blocks", "num_gpu_blocks", "cached_block_hash_to_block"),
-    Name(_POOL, "BlockPool.get_num_free_blocks", ("self",)),
-    Name(_SCHEDULER, "Scheduler.reset_prefix_cache",
-         ("self", "reset_running_requests", "reset_connector")),
-)  # fmt: skip
+# What is needed, by what goes without it. A level needs those before it.
+NEEDED = {
+    MEMORY: (
+        Name("vllm.plugins", "load_general_plugins", ()),
+        Name(_FACTORY, "KVConnectorFactory.register_connector", ("name", "module_path", "class_name")),
+        Name(_TRANSFER, "KVTransferConfig.kv_connector_extra_config"),
+        Name(_BASE, "KVConnectorBase_V1.__init__", ("self", "vllm_config", "role", "kv_cache_config")),
+        Name(_BASE, "KVConnectorBase_V1.get_mem_pool_context", ("self",)),
+        Name(_BASE, "KVConnectorBase_V1.register_kv_caches", ("self", "kv_caches")),
+        Name(_BASE, "KVConnectorBase_V1.shutdown", ("self",)),
+        Name(_BASE, "KVConnectorBase_V1.requires_kv_delivery"),
+        Name(_BASE, "KVConnectorBase_V1.get_required_kvcache_layout", ("vllm_config",)),
+        Name("vllm.platforms", "current_platform.is_cuda"),
+        Name("vllm.engine.arg_utils", "EngineArgs.create_engine_config"),
+        Name(_BASE, "KVConnectorBase_V1.get_transfer_results", ("self", "finished_req_ids")),
+        Name(_BASE, "KVConnectorTransferResults.failed_recving"),
+        Name("vllm.v1.outputs", "KVConnectorOutput.failed_recving"),
+        Name(_SCHEDULER, "Scheduler._handle_failed_recving", ("self", "failed_req_ids"),
+             ("self.failed_recving_kv_req_ids.add(req_id)",)),
+        Name(_BASE, "SupportsHMA.request_finished_all_groups", ("self", "request", "block_ids")),
+        *_of(_BASE, "KVConnectorRole", "SCHEDULER", "WORKER"),
+        Name(_BASE, "KVConnectorMetadata"),
+        Name(_METRICS, "KVConnectorStats"),
+        # The configuration that vLLM was given, and what it makes of its KV cache.
+        *_of(_TRANSFER, "KVTransferConfig", "kv_load_failure_policy"),
+        *_of("vllm.config.cache", "CacheConfig", "block_size", "cache_dtype", "enable_prefix_caching",
+             "prefix_caching_hash_algo", "prefix_match_unit"),
+        *_of("vllm.config.scheduler", "SchedulerConfig", "async_scheduling", "enable_chunked_prefill"),
+        *_of("vllm.config.parallel", "ParallelConfig", "world_size", "rank", "tensor_parallel_size"),
+        *_of("vllm.config.model", "ModelConfig", "is_prefix_caching_supported"),
+        *_of(_INTERFACE, "KVCacheConfig", "num_blocks", "kv_cache_groups", "kv_cache_layout"),
+        *_of(_INTERFACE, "KVCacheGroupSpec", "layer_names", "kv_cache_spec", "is_eagle_group"),
+        *_of(_INTERFACE, "SlidingWindowSpec", "block_size", "page_size_bytes", "sliding_window",
+             "extra_retained_tokens"),
+        Name("vllm.transformers_utils.repo_utils", "try_get_local_file", ("model", "file_name", "revision")),
+        Name("vllm.multimodal.hasher", "MultiModalHasher.hash_kwargs", None, ("hexdigest()",)),
+        *_of("vllm.multimodal.inputs", "MultiModalFeatureSpec", "data", "identifier", "mm_position"),
+        *_of("vllm.multimodal.inputs", "MultiModalFieldElem", "data"),
+        Name("vllm.multimodal.cache.shm", "_get_shm_handle", ("mm_item",), ('"address" not in mm_item',)),
+        Name(_INTERFACE, "FullAttentionSpec"),
+        Name(_INTERFACE, "MLAAttentionSpec"),
+        # Not public: the one allocation, and the code that runs it in the context.
+        Name("vllm.v1.worker.utils", "allocate_kv_cache",
+             ("kv_cache_config", "device", "layout", "kernel_block_sizes"),
+             ("torch.zeros(buf_size, dtype=torch.int8, device=device)",)),
+        Name("vllm.v1.worker.gpu_worker", "Worker.initialize_from_config",
+             ("self", "kv_cache_config"), ("get_mem_pool_context()",)),
+        Name("vllm.v1.worker.gpu_model_runner", "GPUModelRunner.initialize_kv_cache_tensors", None,
+             ("kv_cache_allocation_context",)),
+        Name("vllm.v1.worker.cpu_model_runner", "CPUModelRunner.initialize_kv_cache_tensors", None,
+             ("kv_cache_allocation_context",)),
+        Name("vllm.v1.worker.gpu.attn_utils", "init_kv_cache", None, ("kv_cache_allocation_context",)),
+    ),
+    BLOCKS: (
+        Name(_BASE, "KVConnectorBase_V1.has_pending_block_frees", ("self",)),
+        Name(_BASE, "KVConnectorBase_V1.handle_preemptions", ("self", "kv_connector_metadata")),
+        Name(_BASE, "KVConnectorWorkerMetadata.aggregate", ("self", "other")),
+        Name("vllm.v1.outputs", "KVConnectorOutput.kv_connector_worker_meta"),
+        Name(_METRICS, "KVConnectorPromMetrics.observe",
+             ("self", "transfer_stats_data", "engine_idx")),
+        Name(_OUTPUT, "KVConnectorBlockState.resolve_block_ids"),
+        Name(_OUTPUT, "SchedulerOutput.kv_connector_block_state"),
+        Name(_OUTPUT, "CachedRequestData.resumed_req_ids"),
+        *_of(_OUTPUT, "SchedulerOutput", "scheduled_new_reqs", "scheduled_cached_reqs",
+             "num_scheduled_tokens"),
+        Name(_OUTPUT, "NewRequestData.req_id"),
+        Name(_MANAGER, "KVCacheBlocks.get_block_ids"),
+        Name(_POOL, "BlockPool.touch", ("self", "blocks"), ("ref_cnt += 1",)),
+        Name(_POOL, "BlockPool.free_blocks", ("self", "ordered_blocks"),
+             ("ref_cnt -= 1",)),
+        *_made(_REQUEST, "Request", "request_id", "status", "arrival_time", "sampling_params", "max_tokens",
+               "num_prompt_tokens", "num_computed_tokens", "num_in_flight_tokens", "is_prefill_chunk",
+               "kv_transfer_params", "block_hashes", "skip_reading_prefix_cache", "lora_request",
+               "mm_features", "prompt_token_ids", "cache_salt"),
+        Name(_REQUEST, "RequestStatus.FINISHED_LENGTH_CAPPED"),
+        *_of(_REQUEST, "Request", "num_tokens", "num_output_tokens"),
+        *_of("vllm.sampling_params", "SamplingParams", "extra_args"),
+        Name(_SCHEDULER, "Scheduler.schedule", None, ("if request.skip_reading_prefix_cache:",)),
+        Name("vllm.v1.worker.gpu_model_runner", "GPUModelRunner.execute_model", None,
+             ("handle_preemptions(kv_connector_metadata)",)),
+        Name(_SCHEDULER, "Scheduler.__init__", None,
+             ("kv_transfer_config.kv_load_failure_policy",)),
+        Name(_SCHEDULER, "Scheduler._update_from_kv_xfer_finished", None, ("update_connector_output",)),
+        # These are for naming blocks: what is loaded, vLLM's hash of tokens, and that its prefix cache was
+        # emptied.
+        Name("vllm.v1.worker.gpu_model_runner", "GPUModelRunner.get_model", ("self",)),
+        Name("vllm.v1.worker.gpu_model_runner", "GPUModelRunner.get_draft_model", ("self",)),
+        Name("vllm.config", "CompilationConfig.static_forward_context"),
+        Name("vllm.v1.worker.lora_model_runner_mixin", "LoRAModelRunnerMixin.add_lora",
+             ("self", "lora_request")),
+        Name("vllm.lora.worker_manager", "WorkerLoRAManager.list_adapters", ("self",)),
+        Name("vllm.lora.model_manager", "LoRAModelManager.get_adapter", ("self", "adapter_id")),
+        Name("vllm.lora.lora_model", "LoRAModel.__init__", None, ("self.loras",)),
+        Name("vllm.v1.core.kv_cache_utils", "_gen_lora_extra_hash_keys", ("request",),
+             ("request.lora_request",)),
+        Name("vllm.v1.core.kv_cache_utils", "get_request_block_hasher", None,
+             ("request.block_hashes[-1]",)),
+        Name("vllm.v1.request", "Request.__init__", None, ("self._block_hasher",)),
+        Name(_POOL, "BlockPool.reset_prefix_cache", ("self",), ("self.cached_block_hash_to_block = ",)),
+    ),
+    # What is said at the start, that blocks may be claimed, when the sides are called, and that vLLM
+    # pads with block 0.
+    ELASTIC: (
+        Name(_BASE, "KVConnectorBase_V1.get_handshake_metadata", ("self",)),
+        Name(_BASE, "KVConnectorHandshakeMetadata"),
+        Name(_BASE, "KVConnectorBase_V1.set_xfer_handshake_metadata", ("self", "metadata")),
+        Name(_BASE, "KVConnectorBase_V1.set_xfer_handshake_metadata_pp_aware", ("self", "metadata")),
+        Name(_BASE, "KVConnectorBase_V1.has_pending_push_work", ("self",)),
+        Name("vllm.v1.engine.core", "EngineCore", None, ("set_xfer_handshake_metadata_pp_aware(content)",)),
+        Name(_INTERFACE, "KVCacheConfig.kv_cache_tensors"),
+        Name(_INTERFACE, "KVCacheTensor.layers"),
+        Name(_INTERFACE, "KVCacheTensor.layer_stride"),
+        Name(_INTERFACE, "KVCacheTensor.block_stride"),
+        Name(_INTERFACE, "KVCacheTensor.offset"),
+        Name(_POOL, "BlockPool.__init__", None, ("self.null_block = self.free_block_queue.popleft()",)),
+        Name(_POOL, "BlockPool.touch", None, ("self.free_block_queue.remove(block)",)),
+        Name(_POOL, "BlockPool.evict_blocks", ("self", "block_ids"), ("_maybe_evict_cached_block(block)",)),
+        Name(_POOL, "BlockPool.reset_prefix_cache", ("self",)),
+        Name("vllm.v1.core.kv_cache_utils", "KVCacheBlock.ref_cnt"),
+        Name("vllm.v1.core.kv_cache_utils", "KVCacheBlock.block_hash"),
+        Name(_SCHEDULER, "Scheduler.update_from_output", None,
+             ("self.connector.get_kv_connector_stats()",)),
+        Name(_SCHEDULER, "Scheduler.has_requests", None, ("self.connector.has_pending_push_work()",)),
+        Name("vllm.v1.worker.gpu_model_runner", "GPUModelRunner._build_attention_metadata", None,
+             ("fill_(NULL_BLOCK_ID)",)),
+    ),
+    # The scheduler classes are not public.
+    SCHEDULING: (
+        Name("vllm.v1.core.sched.async_scheduler", "AsyncScheduler._update_after_schedule"),
+        Name(_SCHEDULER, "Scheduler.schedule", ("self", "throttle_prefills"),
+             ("token_budget = self.max_num_scheduled_tokens",)),
+        Name(_SCHEDULER, "Scheduler.schedule", None, ("request_queue = self.waiting", "self.kv_holding_waiting or self.waiting")),
+        Name(_SCHEDULER, "Scheduler.schedule", None, ("request_queue = self.kv_holding_waiting",)),
+        Name(_SCHEDULER, "Scheduler.schedule", None, ("self.connector.has_pending_block_frees()",)),
+        Name(_SCHEDULER, "Scheduler._preempt_request",
+             ("self", "request", "timestamp", "drop_stale_output"), ("prepend_request(request)",)),
+        Name(_SCHEDULER, "Scheduler.get_request_counts", None, ("len(self.waiting)",)),
+        Name("vllm.v1.core.sched.request_queue", "FCFSRequestQueue.pop_request", ("self",),
+             ("popleft()",)),
+        *_made(_SCHEDULER, "Scheduler", "connector", "waiting", "kv_holding_waiting", "running", "requests",
+               "max_num_scheduled_tokens", "max_num_active_reqs", "kv_cache_manager", "kv_cache_config",
+               "block_size", "scheduler_config", "deferred_frees", "failed_recving_kv_req_ids",
+               "_inflight_prefills"),
+        Name(_SCHEDULER, "Scheduler.pause_state"),
+        Name("vllm.v1.core.sched.interface", "PauseState.UNPAUSED"),
+        *_of(_REQUEST, "RequestStatus", "WAITING", "PREEMPTED", "WAITING_FOR_REMOTE_KVS"),
+        Name(_SCHEDULER, "Scheduler._update_waiting_for_remote_kv", None,
+             ("load_failed = request.request_id in self.failed_recving_kv_req_ids",)),
+        Name(_MANAGER, "KVCacheManager.get_block_ids", ("self", "request_id")),
+        Name(_MANAGER, "KVCacheManager.free", ("self", "request")),
+        *_made(_MANAGER, "KVCacheManager", "block_pool"),
+        *_made(_POOL, "BlockPool", "blocks", "num_gpu_blocks", "cached_block_hash_to_block"),
+        Name(_POOL, "BlockPool.get_num_free_blocks", ("self",)),
+        Name(_SCHEDULER, "Scheduler.reset_prefix_cache",
+             ("self", "reset_running_requests", "reset_connector")),
+    ),
+}  # fmt: skip
+NAMES = tuple(name for names in NEEDED.values() for name in names)
+# Used where they are there; 0.31 has none of them.
+OPTIONAL = (Name("vllm.v1.metrics.cache_hit_source", "CacheHitSource.HOST"),)
 
 
 def version() -> str:
@@ -218,28 +238,72 @@ def look() -> Iterator[Finding]:
     yield Finding(
         f"vllm {found}", "" if found in TESTED_VLLM else f"not tested; tested with {tested}"
     )
-    for name in NAMES:
-        yield Finding(f"{name.module}.{name.path}", _fault_of(name))
-    yield Finding("KvdConnector answers all that vLLM asks of a connector", _fault_of_connector())
-    yield Finding("KvdScheduler fits in front of vLLM's schedulers", _fault_of_schedulers())
+    for level, names in NEEDED.items():
+        for name in names:
+            fault = _absence_of(name)
+            moved = "" if fault else _move_of(name)
+            yield Finding(f"{name.module}.{name.path}", fault or moved, level if fault else "")
+    for what, fault, level in (
+        ("KvdConnector answers all that vLLM asks of a connector", _fault_of_connector(), MEMORY),
+        ("KvdScheduler fits in front of vLLM's schedulers", _fault_of_schedulers(), SCHEDULING),
+    ):
+        yield Finding(what, fault, level if fault else "")
 
 
-def _fault_of(name: Name) -> str:
+@functools.cache
+def what_is_off() -> dict[str, str]:
+    """What does not work in this process's vLLM, by its name, and why. Looks only where vLLM has been
+    imported already: what it has not loaded it does not call."""
+    off: dict[str, str] = {}
+    for level, names in NEEDED.items():
+        for name in names:
+            fault = _absence_of(name) if name.module in sys.modules else ""
+            if fault and level not in off:
+                off[level] = f"{name.module}.{name.path}: {fault}"
+    for level in (BLOCKS, ELASTIC, SCHEDULING):
+        if MEMORY in off:
+            off.setdefault(level, off[MEMORY])
+    return off
+
+
+def _found(name: Name) -> Any:
+    """The object of that name. Raises LookupError with what is missing."""
     try:
         found: Any = importlib.import_module(name.module)
     except Exception as fault:  # an unknown vLLM may raise anything when it is imported
-        return f"cannot be imported: {fault}"
+        raise LookupError(f"cannot be imported: {fault}") from fault
     for part in name.path.split("."):
         if not hasattr(found, part) and part not in getattr(found, "__dataclass_fields__", {}):
-            return f"there is no {part}"
+            raise LookupError(f"there is no {part}")
         found = getattr(found, part, None)
+    return found
+
+
+def _absence_of(name: Name) -> str:
+    """What this vLLM lacks of it."""
+    try:
+        found = _found(name)
+    except LookupError as fault:
+        return str(fault)
     if name.parameters is not None:
         takes = tuple(inspect.signature(found).parameters)
         if takes != name.parameters:
             return f"takes ({', '.join(takes)}), not ({', '.join(name.parameters)})"
-    if name.text and name.text not in inspect.getsource(inspect.unwrap(found)):
-        return f"its source has no {name.text!r}"
+    if name.attribute and f"self.{name.attribute}" not in _source_of(found):
+        return f"its objects have no {name.attribute}"
     return ""
+
+
+def _move_of(name: Name) -> str:
+    """What nobody has tried: its source is not what it was in a version that is tested."""
+    if not name.texts or any(text in _source_of(_found(name)) for text in name.texts):
+        return ""
+    return f"its source has no {' and no '.join(map(repr, name.texts))}"
+
+
+@functools.cache
+def _source_of(found: Any) -> str:
+    return inspect.getsource(inspect.unwrap(found))
 
 
 def _fault_of_import(error: Exception) -> str:

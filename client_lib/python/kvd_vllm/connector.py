@@ -23,7 +23,6 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
     KVConnectorTransferResults, KVConnectorWorkerMetadata, SupportsHMA,
 )  # fmt: skip
 from vllm.platforms import current_platform
-from vllm.v1.metrics.cache_hit_source import CacheHitSource
 
 from kvd_vllm import checks, handoffs, identity, options
 from kvd_vllm.elastic.balloon import Balloon
@@ -55,6 +54,27 @@ if TYPE_CHECKING:
 _LAST_WAIT_S = 2.0
 
 
+def _hit_source() -> Any:
+    """What vLLM counts found tokens as; None: it does not tell sources apart (0.31)."""
+    try:
+        from vllm.v1.metrics.cache_hit_source import CacheHitSource
+    except ImportError:
+        return None
+    return CacheHitSource.HOST
+
+
+def _supported(given: options.Options) -> options.Options:
+    """The options without what this vLLM does not support."""
+    off = checks.what_is_off()
+    if checks.BLOCKS in off:
+        logger.warning("kvd: no block is stored or parked: this vLLM lacks %s", off[checks.BLOCKS])
+        given = given._replace(prefixes=False, parking=False)
+    if checks.ELASTIC in off and given.elastic:
+        _refuse_elastic(f"this vLLM lacks {off[checks.ELASTIC]}", given.required)
+        given = given._replace(elastic=False)
+    return given
+
+
 class KvdConnector(KVConnectorBase_V1, SupportsHMA):
     """vLLM makes one connector for the scheduler and one for each worker; each has a session of its
     own.
@@ -64,7 +84,7 @@ class KvdConnector(KVConnectorBase_V1, SupportsHMA):
     Elsewhere the log says why not.
     """
 
-    _cache_hit_source = CacheHitSource.HOST
+    _cache_hit_source = _hit_source()
 
     def __init__(
         self, vllm_config: VllmConfig, role: KVConnectorRole, kv_cache_config: KVCacheConfig
@@ -72,7 +92,7 @@ class KvdConnector(KVConnectorBase_V1, SupportsHMA):
         super().__init__(vllm_config, role, kv_cache_config)
         transfer = vllm_config.kv_transfer_config
         extra = transfer.kv_connector_extra_config if transfer is not None else {}
-        self._options = options.parse(extra)
+        self._options = _supported(options.parse(extra))
         if transfer is not None:
             # vLLM's default is to fail a request whose load failed. vLLM reads this setting later.
             transfer.kv_load_failure_policy = "recompute"

@@ -14,12 +14,12 @@ from unittest import mock
 
 import ctest
 from kvd_process import KvdProcess
-from vllm_process import ROOT, Bench
+from vllm_process import ROOT, Bench, on_kvd
 
 import kvd_client
 from kvd_vllm import __main__ as doctor
 from kvd_vllm import flags
-from kvd_vllm.checks import NAMES
+from kvd_vllm.checks import NAMES, OPTIONAL
 
 DOCTOR = ["-m", "kvd_vllm", "doctor", "--json"]
 # The same, of a vLLM in which something is otherwise.
@@ -34,12 +34,13 @@ from kvd_vllm import __main__
 sys.exit(__main__.main(["doctor", "--json"]))
 """
 
-# And one that lacks a name which is imported: the last one that had none.
-OLDER = """
+# And one whose source is otherwise, which nobody has tried.
+MOVED = """
 import sys
-from vllm.v1.metrics import cache_hit_source
-del cache_hit_source.CacheHitSource
-from kvd_vllm import __main__
+from vllm.v1.engine import core
+from kvd_vllm import __main__, checks
+source_of = checks._source_of
+checks._source_of = lambda found: "" if found is core.EngineCore else source_of(found)
 sys.exit(__main__.main(["doctor", "--json", "--wait", "0"]))
 """
 # vLLM's own checks of what `flags` prints: on this machine, then as if it had a GPU beside kvd's pool.
@@ -136,20 +137,20 @@ class Doctor(unittest.TestCase):
         self.assertEqual(run.returncode, 1, run.stderr)
         faults = self.faults(run.stdout)
         self.assertEqual(faults["get_mem_pool_context"], "there is no get_mem_pool_context")
+        off = {each["off"] for each in json.loads(run.stdout)["findings"] if each["fault"]}
+        self.assertEqual(off, {"level 1", "the daemon"})
         self.assertIn("not (kv_cache_config, device, layout, kernel", faults["allocate_kv_cache"])
 
-    def test_names_what_an_older_vllm_lacks(self) -> None:
-        run = self.bench.run(["-c", OLDER], KVD_ENDPOINT="/nonexistent")
-        self.assertEqual(run.returncode, 1, run.stderr)
-        faults = self.faults(run.stdout)
-        self.assertNotIn("vllm", faults, "that can be imported")
-        self.assertEqual(faults["HOST"], "there is no CacheHitSource")
-        self.assertIn("cannot import name 'CacheHitSource'", faults[next(f for f in faults if "all that" in f)])
+    def test_tells_what_is_missing_from_what_nobody_has_tried(self) -> None:
+        run = self.bench.run(["-c", MOVED], KVD_ENDPOINT="/nonexistent")
+        self.assertEqual(run.returncode, 3, run.stderr)
+        (found,) = [each for each in json.loads(run.stdout)["findings"][:-1] if each["fault"]]
+        self.assertEqual(found["off"], "")
+        self.assertIn("its source has no 'set_xfer_handshake", found["fault"])
 
     def test_looks_at_all_that_is_used(self) -> None:
-        modules = {(name.module, name.path.split(".")[0]) for name in NAMES}
-        parts = {name.text.removeprefix("self.") or name.path.split(".")[-1] for name in NAMES}
-        parts |= {name.path.split(".")[-1] for name in NAMES}
+        modules = {(name.module, name.path.split(".")[0]) for name in (*NAMES, *OPTIONAL)}
+        parts = {part for name in NAMES for part in (name.attribute, name.path.split(".")[-1])}
         missing = []
         for path in sorted(PACKAGE.rglob("*.py")):
             for module, name in used(path.read_text()):
@@ -166,6 +167,29 @@ class Doctor(unittest.TestCase):
             found = pool.submit(doctor.examine, 60.0)
             kvd.start()
             self.assertEqual(found.result()[0]["findings"][-1]["fault"], "")
+
+
+class Lacking(unittest.TestCase):
+    def test_something_a_vllm_starts_and_says_what_is_off(self) -> None:
+        bench = Bench()
+        self.addCleanup(bench.close)
+        kvd = self.enterContext(KvdProcess(slabs=32, dram_slabs=32))
+        said = {
+            "the package": "kvd is off: vLLM", "nothing": "", "level 1": "kvd is off: vLLM", "level 2": "no block is stored or parked",
+            "elastic": "this vLLM lacks", "level 3": "kvd decides nothing: vLLM",
+        }  # fmt: skip
+        engine = {**on_kvd({"elastic": True}), "scheduler_cls": "kvd_vllm.KvdScheduler"}
+        log = bench.folder / "lacking.log"
+        given = json.dumps({"engine": engine, "lacks": list(said)})
+        process = bench.start("lacking_engine.py", [str(bench.model), given], log, kvd.endpoint)
+        printed, _ = process.communicate(timeout=600)
+        answers = [json.loads(line) for line in printed.splitlines() if line.startswith("[")]
+        self.assertEqual(len(answers), len(said), log.read_text()[-4000:])
+        self.assertEqual([each for each in answers if each != answers[0]], [])
+        logs = printed.split("it lacks ")
+        for lacks, text in said.items():
+            (part,) = [each for each in logs if each.startswith(f"{lacks}\n")]
+            self.assertIn(text, part)
 
 
 class Flags(unittest.TestCase):
