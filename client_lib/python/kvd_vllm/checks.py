@@ -33,13 +33,17 @@ class Finding(NamedTuple):
 class Name(NamedTuple):
     """A name of vLLM's: `path` in `module`, which takes `parameters` (None: not looked at). Each of
     its objects has `attribute` from the start. Where it is not a public name, its source has one of
-    `texts`: versions differ."""
+    `texts`: versions differ. What has texts and no parameters is only relied on, and not called."""
 
     module: str
     path: str
     parameters: tuple[str, ...] | None = None
     texts: tuple[str, ...] = ()
     attribute: str = ""
+
+    @property
+    def is_called(self) -> bool:
+        return self.parameters is not None or not self.texts
 
 
 def _of(module: str, kind: str, *names: str) -> tuple[Name, ...]:
@@ -101,7 +105,7 @@ NEEDED = {
         Name("vllm.multimodal.hasher", "MultiModalHasher.hash_kwargs", None, ("hexdigest()",)),
         *_of("vllm.multimodal.inputs", "MultiModalFeatureSpec", "data", "identifier", "mm_position"),
         *_of("vllm.multimodal.inputs", "MultiModalFieldElem", "data"),
-        Name("vllm.multimodal.cache.shm", "_get_shm_handle", ("mm_item",), ('"address" not in mm_item',)),
+        Name("vllm.multimodal.cache.shm", "_get_shm_handle", None, ('"address" not in mm_item',)),
         Name(_INTERFACE, "FullAttentionSpec"),
         Name(_INTERFACE, "MLAAttentionSpec"),
         # Not public: the one allocation, and the code that runs it in the context.
@@ -210,7 +214,8 @@ NEEDED = {
         Name("vllm.v1.core.sched.interface", "PauseState.UNPAUSED"),
         *_of(_REQUEST, "RequestStatus", "WAITING", "PREEMPTED", "WAITING_FOR_REMOTE_KVS"),
         Name(_SCHEDULER, "Scheduler._update_waiting_for_remote_kv", None,
-             ("load_failed = request.request_id in self.failed_recving_kv_req_ids",)),
+             ("load_failed = request.request_id in self.failed_recving_kv_req_ids",
+              "if request.request_id in self.failed_recving_kv_req_ids",)),
         Name(_MANAGER, "KVCacheManager.get_block_ids", ("self", "request_id")),
         Name(_MANAGER, "KVCacheManager.free", ("self", "request")),
         *_made(_MANAGER, "KVCacheManager", "block_pool"),
@@ -242,7 +247,8 @@ def look() -> Iterator[Finding]:
         for name in names:
             fault = _absence_of(name)
             moved = "" if fault else _move_of(name)
-            yield Finding(f"{name.module}.{name.path}", fault or moved, level if fault else "")
+            off = level if fault and name.is_called else ""
+            yield Finding(f"{name.module}.{name.path}", fault or moved, off)
     for what, fault, level in (
         ("KvdConnector answers all that vLLM asks of a connector", _fault_of_connector(), MEMORY),
         ("KvdScheduler fits in front of vLLM's schedulers", _fault_of_schedulers(), SCHEDULING),
@@ -257,8 +263,9 @@ def what_is_off() -> dict[str, str]:
     off: dict[str, str] = {}
     for level, names in NEEDED.items():
         for name in names:
-            fault = _absence_of(name) if name.module in sys.modules else ""
-            if fault and level not in off:
+            is_used = name.is_called and name.module in sys.modules and level not in off
+            fault = _absence_of(name) if is_used else ""
+            if fault:
                 off[level] = f"{name.module}.{name.path}: {fault}"
     for level in (BLOCKS, ELASTIC, SCHEDULING):
         if MEMORY in off:
