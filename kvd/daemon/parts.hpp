@@ -24,6 +24,7 @@
 #include "kvd/daemon/sessions/session_table.hpp"
 #include "kvd/daemon/workers/copies.hpp"
 #include "kvd/daemon/workers/disks.hpp"
+#include "kvd/daemon/workers/remotes.hpp"
 #include "kvd/daemon/workers/slab_sender.hpp"
 #include "kvd/daemon/workers/workers.hpp"
 
@@ -48,6 +49,7 @@ struct Parts {
     std::unique_ptr<KeptMemory> kept;
     std::unique_ptr<Device> device;
     std::unique_ptr<core::Controller> controller;
+    std::unique_ptr<remote::RemoteTier> remote;  ///< null: none
     transport::AttachListener listener;
     std::unique_ptr<transport::CommandServer> server;
   };
@@ -57,7 +59,7 @@ struct Parts {
   static Result<std::unique_ptr<Parts>> open(Config config, const Shared& shared, BootId boot,
                                              KeptDescriptors kept);
   ~Parts();
-  /// Ends the disks before the memory goes, and writes their checkpoints.
+  /// Ends disks and remote servers before the memory goes, and writes the disks' checkpoints.
   void end_disks();
   Parts(const Parts&) = delete;
   Parts& operator=(const Parts&) = delete;
@@ -76,8 +78,9 @@ struct Parts {
   Workers workers;   ///< solver, renewer, liveness: threads that post to the inbox
   SessionEnds ends;  ///< silence before release: safety rule 2
   SessionFrames frames;
-  Copies copies;                 ///< fences are raised here: safety rule 1
-  std::unique_ptr<Disks> disks;  ///< null: none, or they have ended
+  Copies copies;                     ///< fences are raised here: safety rule 1
+  std::unique_ptr<Disks> disks;      ///< null: none, or they have ended
+  std::unique_ptr<Remotes> remotes;  ///< the same
   SlabSender slabs;
   Effects effects;    ///< each effect to the part that carries it out
   Commands commands;  ///< who may say what

@@ -25,11 +25,11 @@ namespace kvd::test {
   return folder == nullptr ? "" : folder;
 }
 
-#define KVD_NEEDS_REDIS()                                                       \
-  do {                                                                          \
-    if (kvd::test::redis_folder().empty())                                      \
+#define KVD_NEEDS_REDIS()                                                          \
+  do {                                                                             \
+    if (kvd::test::redis_folder().empty())                                         \
       GTEST_SKIP() << "Redis is not fetched: sh deploy/ci/redis.sh --fetch, then " \
-                      "configure again";                                        \
+                      "configure again";                                           \
   } while (false)
 
 /// A connected socket with a listener on a Unix socket; invalid: nobody listens there.
@@ -52,10 +52,10 @@ class RedisServer {
   void start() {
     ::unlink(socket_.c_str());
     const std::string folder = redis_folder() + "/usr/";
-    ChildCommand command{{folder + "bin/redis-server", "--port", "0", "--unixsocket", socket_,
-                          "--save", "", "--appendonly", "no"},
-                         {"LD_LIBRARY_PATH=" + folder + "lib/x86_64-linux-gnu:" + folder +
-                          "lib/aarch64-linux-gnu"}};
+    ChildCommand command{
+        {folder + "bin/redis-server", "--port", "0", "--unixsocket", socket_, "--save", "",
+         "--appendonly", "no"},
+        {"LD_LIBRARY_PATH=" + folder + "lib/x86_64-linux-gnu:" + folder + "lib/aarch64-linux-gnu"}};
     command.arguments.insert(command.arguments.end(), more_.begin(), more_.end());
     process_.reset();
     process_.emplace(command);

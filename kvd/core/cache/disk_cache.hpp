@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <optional>
 #include <set>
@@ -12,6 +13,7 @@
 #include "ipc/vocabulary/digest.hpp"
 #include "ipc/vocabulary/ids.hpp"
 #include "kvd/core/cache/disk_classes.hpp"
+#include "kvd/core/cache/remote_names.hpp"
 #include "kvd/core/ledger/context.hpp"
 #include "kvd/core/ledger/knowledge.hpp"
 #include "kvd/core/ledger/requests.hpp"
@@ -35,7 +37,13 @@ namespace kvd::core {
 /// The blocks of engines that place their own blocks are written by the same rule and read when
 /// they are loaded; engine_caches.hpp holds the load open meanwhile. Parked blocks are not written.
 ///
-/// Source: kvd/DESIGN.md "Blocks on disk"; second touch: vLLM's store_threshold.
+/// The remote store is a third place, behind the disk, with the same rules for who waits, what is
+/// worth loading and what is written. What it has is not known but asked for: a lookup says what is
+/// known by then, and whoever asks again gets the answer. A request waits for it for a tenth of the
+/// time that computing takes. Where a server is off, all of this is a miss at once.
+///
+/// Source: kvd/DESIGN.md "Blocks on disk", "Blocks on other machines"; second touch: vLLM's
+/// store_threshold.
 ///
 /// Owner: control thread. Errors: none. Cost: O(blocks asked for), each a name to be computed.
 class DiskCache {
@@ -65,10 +73,16 @@ class DiskCache {
                             std::uint32_t known);
 
   // ---- for blocks that stand for themselves ----
-  // How many leading blocks of the chain are on disk, or on their way from there.
-  [[nodiscard]] std::size_t leading(const store::KeySpace& space, std::span<const Digest> chain);
+  /// Blocks, and how many of them are in the remote store.
+  struct Count {
+    std::size_t blocks = 0, remote = 0;
+  };
+  // How many leading blocks of the chain are below DRAM, or on their way from there.
+  [[nodiscard]] Count leading(const store::KeySpace& space, std::span<const Digest> chain);
+  /// Has the remote store asked for what is not known of the chain; the answer comes later.
+  void ask(const store::KeySpace& space, std::span<const Digest> chain);
   /// Whether reading this many of its blocks pays.
-  [[nodiscard]] bool pays(const Asked& asked, std::size_t blocks);
+  [[nodiscard]] bool pays(const Asked& asked, Count count);
   struct Coming {
     std::size_t blocks = 0;        ///< leading blocks of the chain
     std::set<std::uint64_t> runs;  ///< the runs that bring them
@@ -90,6 +104,7 @@ class DiskCache {
   /// Orders writes of the offered blocks, a few at a time.
   void write_ahead();
   /// Nothing that is on disk now is found again.
+  /// The remote store belongs to others, too, and keeps what it has.
   void clear();
 
   // ---- what the shell says ----
@@ -98,6 +113,8 @@ class DiskCache {
   void on_resized(const DiskResized& resized);
   /// True: a request that waited can go on.
   [[nodiscard]] bool on_finished(const DiskFinished& finished);
+  void on_remote_found(const RemoteFound& found);
+  void on_remote_changed() { remote_names_.clear(); }
   /// Time has passed. True as above.
   [[nodiscard]] bool expire();
 
@@ -115,10 +132,16 @@ class DiskCache {
 
  private:
   using Disk = DiskClasses::Disk;
-  struct Row {
-    Digest name;
+  /// Where a block is below DRAM.
+  struct Place {
+    bool remote = false;
+    Digest name;  ///< its name there
     std::uint32_t slot = 0;
     std::uint64_t generation = 0;
+  };
+  struct Row {
+    Digest digest;
+    Place place;
     std::vector<SlotId> dram{};
     bool here = false;
     bool dropped = false;  ///< nobody may find it any more
@@ -128,9 +151,10 @@ class DiskCache {
     DiskId disk;
     std::vector<SlotId> slots;
   };
-  /// Consecutive rows on their way to DRAM.
+  /// Consecutive rows on their way to DRAM, all from one place.
   struct Run {
     DiskId disk;
+    bool remote = false;
     store::FromDisk wanted;  ///< all but its rows
     std::vector<Row> rows;
     std::size_t under_way = 0;
@@ -151,12 +175,27 @@ class DiskCache {
     std::uint32_t slot = 0;
     Bytes bytes;
     bool told = false;  ///< it has failed, and the device may still touch the memory
+    bool remote = false;
+    Digest name;
+  };
+  struct Asking {
+    std::vector<Digest> names;
   };
 
   /// How long a request with `tokens` to compute waits until it is known what the files hold.
   [[nodiscard]] Nanoseconds opening_patience(const Session& session, std::int64_t tokens) const;
   [[nodiscard]] Asked asked_by(const Request& request, const store::KeySpace& space) const;
-  /// The consecutive rows of the chain from block `first` up to `end` that nobody reads yet.
+  [[nodiscard]] std::optional<Place> where(const Disk& disk, const store::KeySpace& space,
+                                           const Digest& digest) const;
+  [[nodiscard]] bool is_coming(const Disk& disk, const store::KeySpace& space,
+                               const Digest& digest) const {
+    return coming_.contains({disk.id, {space, digest}});
+  }
+  /// Whether the request should wait for what the remote store says of the chain.
+  [[nodiscard]] bool awaits_answer(const Request& request, const store::KeySpace& space,
+                                   std::size_t asked, std::uint32_t known);
+  /// The consecutive rows of the chain from block `first` up to `end` that nobody reads yet, all
+  /// from one place.
   [[nodiscard]] std::vector<Row> found(const Disk& disk, const Asked& asked, std::size_t first,
                                        std::size_t end, std::size_t most) const;
   /// Reads that may still be ordered besides those under way.
@@ -169,10 +208,19 @@ class DiskCache {
                      planner::Seconds patience);
   /// Gives slots to as many of the rows as DRAM has room for, and drops the others.
   void take_dram(const Disk& disk, const Asked& asked, std::vector<Row>& rows);
-  [[nodiscard]] planner::LoadCosts costs(const Disk& disk, const Asked& asked,
-                                         std::size_t rows) const;
+  [[nodiscard]] planner::LoadCosts costs(const Disk& disk, const Asked& asked, Count count) const;
+  [[nodiscard]] static Count count_of(const std::vector<Row>& rows) {
+    return {rows.size(), !rows.empty() && rows.front().place.remote ? rows.size() : 0};
+  }
+  /// Bytes a second that reads of the place bring.
+  [[nodiscard]] static double rate_of(const Disk& disk, bool remote);
+  /// Time after which a read of the place that is ordered now begins.
+  [[nodiscard]] double queued_s(const Disk& disk, bool remote) const;
   std::uint64_t start(Run run);
   void write(const store::ForDisk& row);
+  void write_remote();
+  /// False: nothing more goes there now.
+  [[nodiscard]] bool write_remote(const store::ForDisk& row);
   /// Offers again the rows that waited for the files of the class.
   void offer_again(DiskId disk);
   [[nodiscard]] bool read_ended(const Read& read, const DiskFinished& finished);
@@ -189,13 +237,17 @@ class DiskCache {
   DiskClasses classes_;
   store::WriteBudget budget_;
   std::map<std::uint64_t, Run> runs_;
-  std::map<std::pair<DiskId, Digest>, std::uint64_t>
-      coming_;  ///< by name: the run that brings the row
+  std::map<std::pair<DiskId, store::Key>, std::uint64_t> coming_;  ///< runs that bring the rows
   std::map<Ticket, Read> reads_;
   std::map<Ticket, Write> writes_;
   std::map<Ticket, Held> held_;
   /// Rows to write once the files are open.
   std::map<DiskId, std::map<DomainId, std::set<store::RowId>>> later_;
+  RemoteNames remote_names_;
+  store::WriteBudget remote_budget_;
+  std::map<Ticket, Asking> asking_;
+  std::deque<store::RowId> for_remote_;  ///< some are not, or not any more
+  std::size_t remote_reads_ = 0, remote_writes_ = 0;
   std::uint64_t last_run_ = 0;
   std::vector<std::uint64_t> ended_;  ///< not taken yet
 };

@@ -56,6 +56,8 @@ class DiskClasses {
     std::optional<store::DiskDirectory> directory{};  ///< none: it is not open
     bool ready = false;                               ///< all that it held is known
     planner::TierRates rates{};                       ///< rates of reads
+    planner::TierRates remote_rates{};                ///< the same of the remote store
+    std::size_t remote_under_way = 0;                 ///< reads and writes there
     planner::LoadMemory memory{};
     struct Files {
       Bytes bytes, grain;          ///< the files grow and give way by a grain
@@ -81,12 +83,14 @@ class DiskClasses {
   explicit DiskClasses(Context& context) : context_(context) {}
 
   /// Blocks are kept on disk, now or later.
-  [[nodiscard]] bool on() const {
+  [[nodiscard]] bool has_disk() const {
     return static_cast<bool>(context_.config.disk.name) || context_.config.disk.awaited;
   }
+  [[nodiscard]] bool has_remote() const { return static_cast<bool>(context_.config.remote.name); }
   /// The session's engine has told of content of this shape, in blocks of the class.
   void meet(const Session& session, ClassId model_class, const DiskShape& shape);
-  /// Null: the class is not known, its domain has not met it, or its files are being closed.
+  /// Null: the class is not known, its domain has not met it, or its files are being closed. Where
+  /// there is a remote store and no disk, the class has no files.
   [[nodiscard]] Disk* find(const store::KeySpace& space);
   [[nodiscard]] Disk& at(DiskId id) { return disks_.at(id); }
   [[nodiscard]] std::map<DiskId, Disk>& all() { return disks_; }
@@ -95,6 +99,14 @@ class DiskClasses {
   [[nodiscard]] Digest name(const store::KeySpace& space, const Digest& digest) const;
   /// The domain's name in the files. Precondition: find() of a space of the domain.
   [[nodiscard]] const Digest& label(DomainId domain) const { return domains_.at(domain).label; }
+
+  /// The same in the remote store.
+  [[nodiscard]] Digest remote_name(const store::KeySpace& space, const Digest& digest) const {
+    return context_.config.remote.name(domains_.at(space.domain).name, space.fingerprint, digest);
+  }
+  [[nodiscard]] const Digest& remote_label(DomainId domain) const {
+    return domains_.at(domain).remote_label;
+  }
 
   /// A block of the domain is to be written: makes sure that there are files with room, or asks for
   /// them.
@@ -145,6 +157,7 @@ class DiskClasses {
   struct Domain {
     std::string name;
     Digest label;  ///< once the disk is there
+    Digest remote_label;
   };
   struct Told {
     DiskFound found;

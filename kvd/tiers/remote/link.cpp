@@ -235,8 +235,7 @@ void Link::fail(const Error& why) {
   }
   for (const Flight& flight : all) {
     if (!is_asked(flight.request.kind) || flight.abandoned) continue;
-    answer(flight.request, disk::Fault::kClosed,
-           std::vector<bool>(flight.request.digests.size()));
+    answer(flight.request, disk::Fault::kClosed, std::vector<bool>(flight.request.digests.size()));
   }
   if (is_new) setup_.change({setup_.address, false, why});
 }
@@ -296,13 +295,11 @@ void Link::begin(Flight flight) {
       add_command(sending_.head, {"UNLINK", key_name(request.shape, request.key.digest)});
       break;
     case Request::Kind::kGet:
-      add_command(sending_.head,
-                  {"GETEX", key_name(request.shape, request.key.digest), "PX", ttl});
+      add_command(sending_.head, {"GETEX", key_name(request.shape, request.key.digest), "PX", ttl});
       break;
     case Request::Kind::kPut:
       if (!flight.setting) {
-        add_command(sending_.head,
-                    {"PEXPIRE", key_name(request.shape, request.key.digest), ttl});
+        add_command(sending_.head, {"PEXPIRE", key_name(request.shape, request.key.digest), ttl});
       } else if (!begin_value(flight)) {
         return answer(request, disk::Fault::kRefused);
       }

@@ -57,9 +57,9 @@ std::int64_t Link::read_some() {
   const ssize_t got = ::readv(fd_.get(), parts.data(), static_cast<int>(count));
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return -1;
   if (got <= 0) {
-    fail(make_error(ErrorCode::kUnavailable,
-                    setup_.address + ": " + (got == 0 ? "it hung up" : errno_words(errno)) +
-                        "; look into the server's log"));
+    fail(make_error(ErrorCode::kUnavailable, setup_.address + ": " +
+                                                 (got == 0 ? "it hung up" : errno_words(errno)) +
+                                                 "; look into the server's log"));
     return -1;
   }
   auto left = static_cast<std::size_t>(got);

@@ -142,21 +142,32 @@ void RemoteTier::find(Find find) {
 
 void RemoteTier::get(Get get) {
   Link& link = *links_[server_of(get.key.digest)];
-  link.add({Request::Kind::kGet, get.ticket, get.shape, get.key, {}, std::move(get.groups), {},
+  link.add({Request::Kind::kGet,
+            get.ticket,
+            get.shape,
+            get.key,
+            {},
+            std::move(get.groups),
+            {},
             link.now() + get.patience});
 }
 
 void RemoteTier::put(Put put) {
   Link& link = *links_[server_of(put.key.digest)];
-  link.add({Request::Kind::kPut, put.ticket, put.shape, put.key, {}, {}, std::move(put.groups),
+  link.add({Request::Kind::kPut,
+            put.ticket,
+            put.shape,
+            put.key,
+            {},
+            {},
+            std::move(put.groups),
             link.now() + put.patience});
 }
 
 void RemoteTier::poll(std::vector<Completion>& completions, std::vector<Change>& changes) {
   desk_->done.drain();
   const std::lock_guard lock(desk_->mutex);
-  std::move(desk_->completions.begin(), desk_->completions.end(),
-            std::back_inserter(completions));
+  std::move(desk_->completions.begin(), desk_->completions.end(), std::back_inserter(completions));
   std::move(desk_->changes.begin(), desk_->changes.end(), std::back_inserter(changes));
   desk_->completions.clear();
   desk_->changes.clear();

@@ -22,8 +22,8 @@ struct RemoteOptions {
   Nanoseconds ttl{0};                ///< of a block that nobody asks for
 };
 
-/// Keeps sealed blocks in Redis (6.2 or later) or Valkey servers, and never gives out a byte that it
-/// has not verified. A block is on the server that rendezvous hashing names, so a server that is
+/// Keeps sealed blocks in Redis (6.2 or later) or Valkey servers, and never gives out a byte that
+/// it has not verified. A block is on the server that rendezvous hashing names, so a server that is
 /// lost costs its share and moves no other block. Replication, eviction and persistence are the
 /// servers'. Format: FORMAT.md.
 ///

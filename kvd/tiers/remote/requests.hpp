@@ -9,9 +9,9 @@
 #include "ipc/vocabulary/units.hpp"
 #include "kvd/tiers/remote/value.hpp"
 
-/// What is asked of the remote tier, and what it answers. The asker chooses the ticket, unique among
-/// the requests under way. `patience` is the longest time from the call to the answer of a find or a
-/// get; a put may take longer once it is being sent.
+/// What is asked of the remote tier, and what it answers. The asker chooses the ticket, unique
+/// among the requests under way. `patience` is the longest time from the call to the answer of a
+/// find or a get; a put may take longer once it is being sent.
 namespace kvd::remote {
 
 /// Which of the blocks are there. A hint: a block may be gone the next moment.
@@ -60,7 +60,7 @@ struct Change {
 struct ServerStatus {
   std::string server;  ///< as configured
   bool on = false;
-  Error why;           ///< off: why; on: why nothing is written there, or Ok
+  Error why;  ///< off: why; on: why nothing is written there, or Ok
   std::uint64_t loads = 0, misses = 0, stores = 0, renewals = 0, finds = 0, errors = 0, offs = 0;
   Bytes in, out;
   Nanoseconds round_trip{0};  ///< of small requests, smoothed; 0: not measured

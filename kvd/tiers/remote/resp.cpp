@@ -92,13 +92,14 @@ Refusal refusal_of(std::string_view text) {
   const std::string_view word = text.substr(0, text.find(' '));
   for (const Known& known : kKnown) {
     if (known.word != word) continue;
-    return {known.scope, make_error(known.code, printable(text) + ": " + std::string(known.remedy))};
+    return {known.scope,
+            make_error(known.code, printable(text) + ": " + std::string(known.remedy))};
   }
   if (text.find("unknown command") != std::string_view::npos) {
-    return {Scope::kServer, make_error(ErrorCode::kUnsupported,
-                                       printable(text) +
-                                           ": kvd needs Redis 6.2 or later, or Valkey, with "
-                                           "GETEX, PEXPIRE and UNLINK not renamed")};
+    return {Scope::kServer,
+            make_error(ErrorCode::kUnsupported,
+                       printable(text) + ": kvd needs Redis 6.2 or later, or Valkey, with "
+                                         "GETEX, PEXPIRE and UNLINK not renamed")};
   }
   if (text.find("AUTH") != std::string_view::npos) {
     return {Scope::kServer, make_error(ErrorCode::kPermissionDenied,

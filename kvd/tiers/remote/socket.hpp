@@ -12,8 +12,8 @@ namespace kvd::remote {
 /// InvalidArgument with the forms that there are.
 [[nodiscard]] Status check_address(const std::string& address);
 
-/// A connected socket that does not block. Waits at most `patience`, and for the resolver as long as
-/// that takes where a host has a name. Errors: Unavailable with what the system says.
+/// A connected socket that does not block. Waits at most `patience`, and for the resolver as long
+/// as that takes where a host has a name. Errors: Unavailable with what the system says.
 [[nodiscard]] Result<UniqueFd> dial(const std::string& address, Nanoseconds patience);
 
 }  // namespace kvd::remote

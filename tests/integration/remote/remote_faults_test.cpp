@@ -30,9 +30,8 @@ class RemoteFaults : public testing::Test {
     world_.emplace(std::vector{proxy_->address()}, password);
   }
   [[nodiscard]] bool says(const std::string& word) {
-    return test::poll_until([&] {
-      return world_->status().why.message.find(word) != std::string::npos;
-    });
+    return test::poll_until(
+        [&] { return world_->status().why.message.find(word) != std::string::npos; });
   }
   test::RuntimeFolder folder_;
   int number_ = 0;
@@ -104,8 +103,8 @@ TEST_F(RemoteFaults, AGetWhosePatienceEndsLeavesItsMemoryAlone) {
   proxy_->delay_ms = 300;
   world_->patience = std::chrono::milliseconds(50);
   Memory memory(world_->shape);
-  world_->tier().get({world_->next(), world_->shape, world_->key(1), memory.groups(),
-                      world_->patience});
+  world_->tier().get(
+      {world_->next(), world_->shape, world_->key(1), memory.groups(), world_->patience});
   EXPECT_EQ(world_->end_of(Ticket(3)).fault, Fault::kTimedOut);
   world_->patience = std::chrono::seconds(20);
   EXPECT_EQ(world_->get(2), Fault::kNone);  // its value comes after the other's

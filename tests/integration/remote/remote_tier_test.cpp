@@ -74,15 +74,15 @@ TEST_F(Remote, MovesManyBlocksAtOnce) {
   for (std::uint64_t i = 0; i < kBlocks; ++i) from.emplace_back(world_->shape, i);
   for (std::uint64_t i = 0; i < kBlocks; ++i) {
     tickets.push_back(world_->next());
-    world_->tier().put({tickets.back(), world_->shape, world_->key(i), from[i].whole(),
-                        world_->patience});
+    world_->tier().put(
+        {tickets.back(), world_->shape, world_->key(i), from[i].whole(), world_->patience});
   }
   for (const Ticket ticket : tickets) EXPECT_EQ(world_->end_of(ticket).fault, Fault::kNone);
   tickets.clear();
   for (std::uint64_t i = 0; i < kBlocks; ++i) {
     tickets.push_back(world_->next());
-    world_->tier().get({tickets.back(), world_->shape, world_->key(i), to[i].groups(),
-                        world_->patience});
+    world_->tier().get(
+        {tickets.back(), world_->shape, world_->key(i), to[i].groups(), world_->patience});
   }
   for (const Ticket ticket : tickets) EXPECT_EQ(world_->end_of(ticket).fault, Fault::kNone);
   EXPECT_TRUE(from == to);
@@ -124,8 +124,8 @@ TEST(RemoteOptions, NamesWhatIsWrongWithAServer) {
     options.servers = {server};
     return RemoteTier::open(options, std::make_shared<SteadyClock>()).ok();
   };
-  for (const char* wrong : {"", "host", "host:", ":6379", "host:0", "host:70000", "host:x",
-                            "unix:", "unix:relative"}) {
+  for (const char* wrong :
+       {"", "host", "host:", ":6379", "host:0", "host:70000", "host:x", "unix:", "unix:relative"}) {
     EXPECT_FALSE(opened(wrong)) << wrong;
   }
   EXPECT_FALSE(opened("unix:/" + std::string(200, 'x')));

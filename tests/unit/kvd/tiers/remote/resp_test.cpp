@@ -24,7 +24,8 @@ TEST(Resp, ReadsTheFirstLinesOfReplies) {
 }
 
 TEST(Resp, ReadsNothingElse) {
-  for (const char* line : {"", "*2", "%1", "$", "$-2", "$x", ":", ":1x", "$99999999999999", "HTTP"}) {
+  for (const char* line :
+       {"", "*2", "%1", "$", "$-2", "$x", ":", ":1x", "$99999999999999", "HTTP"}) {
     EXPECT_FALSE(parse_reply(line)) << line;
   }
 }
