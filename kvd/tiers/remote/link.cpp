@@ -62,7 +62,7 @@ void Link::add(Request request) {
   {
     const std::lock_guard lock(mutex_);
     const std::size_t kind = priority(request.kind);
-    if (stopping_ || !status_.on) refused = disk::Fault::kClosed;
+    if (end_.asked || !status_.on) refused = disk::Fault::kClosed;
     if (queued_[kind] >= kMostQueued[kind]) refused = disk::Fault::kBusy;
     if (refused == disk::Fault::kNone) {
       ++queued_[kind];
@@ -83,9 +83,9 @@ ServerStatus Link::status() const {
 
 void Link::stop() {
   std::unique_lock lock(mutex_);
-  stopping_ = true;
+  end_.asked = true;
   wake_.signal();
-  (void)ended_changed_.wait_for(lock, kStopTime, [this] { return ended_; });
+  (void)end_.changed.wait_for(lock, kStopTime, [this] { return end_.done; });
 }
 
 // ---- the thread ----
@@ -94,14 +94,14 @@ void Link::run() {
   for (;;) {
     {
       const std::lock_guard lock(mutex_);
-      if (stopping_) break;
+      if (end_.asked) break;
     }
     turn();
   }
   fail(make_error(ErrorCode::kUnavailable, "kvd ends"));
   const std::lock_guard lock(mutex_);
-  ended_ = true;
-  ended_changed_.notify_all();
+  end_.done = true;
+  end_.changed.notify_all();
 }
 
 void Link::turn() {
@@ -216,7 +216,7 @@ void Link::fail(const Error& why) {
   next_try_ = setup_.clock->now() + pause_;
   sending_ = {};
   receiving_ = {};
-  input_at_ = input_end_ = 0;
+  input_.at = input_.end = 0;
   bool is_new = false;
   {
     const std::lock_guard lock(mutex_);

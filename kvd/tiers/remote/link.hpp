@@ -148,15 +148,19 @@ class Link {
   std::deque<Flight> flights_;               ///< in the order of their replies
   Sending sending_;
   Receiving receiving_;
-  std::array<char, 4096> input_{};
-  std::size_t input_at_ = 0, input_end_ = 0;
+  struct Input {
+    std::array<char, 4096> bytes{};
+    std::size_t at = 0, end = 0;
+  } input_{};
 
   mutable std::mutex mutex_;  // guards what follows
   std::vector<Request> incoming_;
   std::array<std::size_t, 3> queued_{};  ///< by kind as in ready_: requests that are not over
   ServerStatus status_;
-  bool stopping_ = false, ended_ = false;
-  std::condition_variable ended_changed_;
+  struct End {
+    bool asked = false, done = false;
+    std::condition_variable changed;
+  } end_;
 };
 
 }  // namespace kvd::remote

@@ -53,7 +53,7 @@ std::int64_t Link::read_some() {
     parts[count++] = receiving_.parts[i];
   }
   const bool whole = !skips && receiving_.parts.size() - receiving_.at == count;
-  if (whole) parts[count++] = {input_.data() + input_end_, input_.size() - input_end_};
+  if (whole) parts[count++] = {input_.bytes.data() + input_.end, input_.bytes.size() - input_.end};
   const ssize_t got = ::readv(fd_.get(), parts.data(), static_cast<int>(count));
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return -1;
   if (got <= 0) {
@@ -76,7 +76,7 @@ std::int64_t Link::read_some() {
     if (part.iov_len > 0) break;
     ++receiving_.at;
   }
-  input_end_ += left;
+  input_.end += left;
   return got;
 }
 
@@ -88,38 +88,38 @@ void Link::use_input() {
       on_value();
       continue;
     }
-    const std::string_view there(input_.data() + input_at_, input_end_ - input_at_);
+    const std::string_view there(input_.bytes.data() + input_.at, input_.end - input_.at);
     const std::size_t end = there.find("\r\n");
     if (end == std::string_view::npos) {
       if (there.size() > kLongestLine) return fail(garbage(setup_.address));
       break;
     }
-    input_at_ += end + 2;
+    input_.at += end + 2;
     on_line(there.substr(0, end));
   }
   // What is left moves to the front of the buffer.
-  std::copy(input_.begin() + static_cast<std::ptrdiff_t>(input_at_),
-            input_.begin() + static_cast<std::ptrdiff_t>(input_end_), input_.begin());
-  input_end_ -= input_at_;
-  input_at_ = 0;
+  std::copy(input_.bytes.begin() + static_cast<std::ptrdiff_t>(input_.at),
+            input_.bytes.begin() + static_cast<std::ptrdiff_t>(input_.end), input_.bytes.begin());
+  input_.end -= input_.at;
+  input_.at = 0;
 }
 
 // What the buffer has of the value.
 void Link::take_buffered() {
-  while (receiving_.active() && input_at_ < input_end_) {
-    const std::size_t there = input_end_ - input_at_;
+  while (receiving_.active() && input_.at < input_.end) {
+    const std::size_t there = input_.end - input_.at;
     if (receiving_.skip > 0) {
       const auto passed = std::min(receiving_.skip, static_cast<std::int64_t>(there));
       receiving_.skip -= passed;
-      input_at_ += static_cast<std::size_t>(passed);
+      input_.at += static_cast<std::size_t>(passed);
       continue;
     }
     iovec& part = receiving_.parts[receiving_.at];
     const std::size_t filled = std::min(there, part.iov_len);
-    std::copy_n(input_.data() + input_at_, filled, static_cast<char*>(part.iov_base));
+    std::copy_n(input_.bytes.data() + input_.at, filled, static_cast<char*>(part.iov_base));
     part.iov_base = static_cast<char*>(part.iov_base) + filled;
     part.iov_len -= filled;
-    input_at_ += filled;
+    input_.at += filled;
     if (part.iov_len == 0) ++receiving_.at;
   }
 }
