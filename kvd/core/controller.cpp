@@ -112,10 +112,10 @@ void Controller::on(const Event& event, TimePoint now, std::vector<Effect>& effe
                    parts.claims.serve_everyone();
                  },
                  [&](const RemoteFound& e) {
-                   house_->ground.disk.on_remote_found(e);
+                   house_->ground.disk.remote().on_found(e);
                    parts.claims.serve_everyone();
                  },
-                 [&](const RemoteChanged&) { house_->ground.disk.on_remote_changed(); },
+                 [&](const RemoteChanged&) { house_->ground.disk.remote().on_changed(); },
                  [&](const RowsKept& e) {
                    if (house_->ground.keeping.on_kept(e)) parts.claims.serve_everyone();
                  },

@@ -122,13 +122,9 @@ Parts::Parts(Opened opened, const Shared& shared, BootId boot)
       frames(sessions, groups, ends),
       copies({device->movers(), sessions, groups, events, ends}),
       disks(make_disks(shared)),
-      remotes(opened.remote ? std::make_unique<Remotes>(
-                                  Remotes::Uses{device->slabs(), events, shared.log, poller},
-                                  std::move(opened.remote))
-                            : nullptr),
       slabs({device->slabs(), sessions, groups, events, ends, shared.log}),
-      effects({*device, sessions, groups, replies, ends, copies, slabs, disks, remotes, workers,
-               shared.log}),
+      effects(
+          {*device, sessions, groups, replies, ends, copies, slabs, disks, workers, shared.log}),
       commands({*server, boot, sessions, groups, replies, ends, events, copies.turns()}),
       rings({sessions, commands, copies, ends, copies.turns(), shared.clock,
              config.promptness.ring_spin.value_or(transport::default_spin())}),
@@ -142,6 +138,10 @@ Parts::Parts(Opened opened, const Shared& shared, BootId boot)
                                [](const auto& there) { return !there.empty(); });
   if (workers.kept->on() || any) events.feed(std::move(left));
   if (disks) disks->begin();
+  if (opened.remote) {
+    workers.remotes = std::make_unique<Remotes>(
+        Remotes::Uses{device->slabs(), events, shared.log, poller}, std::move(opened.remote));
+  }
   make_missing(shared.log);
 }
 
@@ -158,7 +158,7 @@ Parts::~Parts() {
 void Parts::end_disks() {
   if (disks && !disks->close()) keep_for_ever(std::move(device));
   disks.reset();
-  remotes.reset();
+  workers.remotes.reset();
 }
 
 std::unique_ptr<Disks> Parts::make_disks(const Shared& shared) {

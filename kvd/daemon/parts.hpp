@@ -24,7 +24,6 @@
 #include "kvd/daemon/sessions/session_table.hpp"
 #include "kvd/daemon/workers/copies.hpp"
 #include "kvd/daemon/workers/disks.hpp"
-#include "kvd/daemon/workers/remotes.hpp"
 #include "kvd/daemon/workers/slab_sender.hpp"
 #include "kvd/daemon/workers/workers.hpp"
 
@@ -78,9 +77,8 @@ struct Parts {
   Workers workers;   ///< solver, renewer, liveness: threads that post to the inbox
   SessionEnds ends;  ///< silence before release: safety rule 2
   SessionFrames frames;
-  Copies copies;                     ///< fences are raised here: safety rule 1
-  std::unique_ptr<Disks> disks;      ///< null: none, or they have ended
-  std::unique_ptr<Remotes> remotes;  ///< the same
+  Copies copies;                 ///< fences are raised here: safety rule 1
+  std::unique_ptr<Disks> disks;  ///< null: none, or they have ended
   SlabSender slabs;
   Effects effects;    ///< each effect to the part that carries it out
   Commands commands;  ///< who may say what

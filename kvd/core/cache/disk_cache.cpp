@@ -7,9 +7,6 @@ namespace kvd::core {
 namespace {
 
 constexpr std::size_t kMostWrites = 16;
-constexpr std::size_t kMostRemoteWrites = 8;
-/// The most rows that wait to be written to the remote store. Beyond it the oldest are forgotten.
-constexpr std::size_t kMostForRemote = 16384;
 /// The most rows that one event looks for on disk: all that are offered may be there already, or
 /// may not be worth a write.
 constexpr std::size_t kMostNamed = 1024;
@@ -27,15 +24,14 @@ DiskCache::DiskCache(Context& context, store::Store& store, Requests& requests,
       requests_(requests),
       knowledge_(knowledge),
       classes_(context),
-      budget_(context.config.disk.writes_a_day, TimePoint{0}),
-      remote_budget_(
-          store::WriteBudget::each_second(context.config.remote.bytes_per_s, TimePoint{0})) {
+      remote_(context, store, classes_),
+      budget_(context.config.disk.writes_a_day, TimePoint{0}) {
   store::SecondTouch least{UINT32_MAX};
   if (classes_.has_disk()) least = context_.config.disk.admission;
-  if (classes_.has_remote()) {
+  if (remote_.on()) {
     least.least = std::min(least.least, context_.config.remote.admission.least);
   }
-  if (classes_.has_disk() || classes_.has_remote()) store_.cache.offer_to_disk(least);
+  if (classes_.has_disk() || remote_.on()) store_.cache.offer_to_disk(least);
 }
 
 // ---- classes and names ----
@@ -60,46 +56,14 @@ Nanoseconds DiskCache::opening_patience(const Session& session, std::int64_t tok
 // ---- writing ----
 
 void DiskCache::write_ahead() {
-  if (!classes_.has_disk() && !classes_.has_remote()) return;
-  for (std::size_t i = 0; i < kMostNamed && writes_.size() - remote_writes_ < kMostWrites; ++i) {
+  if (!classes_.has_disk() && !remote_.on()) return;
+  for (std::size_t i = 0; i < kMostNamed && writes_.size() < kMostWrites; ++i) {
     const std::optional<store::ForDisk> row = store_.cache.next_for_disk();
     if (!row) break;
     if (row->touches >= context_.config.disk.admission.least) write(*row);
-    if (classes_.has_remote() && row->touches >= context_.config.remote.admission.least) {
-      if (for_remote_.size() >= kMostForRemote) for_remote_.pop_front();
-      for_remote_.push_back(row->row);
-    }
+    remote_.offer(*row);
   }
-  write_remote();
-}
-
-// They wait here, so that the disk does not wait for the network.
-void DiskCache::write_remote() {
-  for (std::size_t i = 0; i < kMostNamed && !for_remote_.empty(); ++i) {
-    if (remote_writes_ >= kMostRemoteWrites) return;
-    const std::optional<store::ForDisk> row = store_.cache.for_disk(for_remote_.front());
-    if (row && !write_remote(*row)) return;
-    for_remote_.pop_front();
-  }
-}
-
-bool DiskCache::write_remote(const store::ForDisk& row) {
-  Disk* disk = classes_.find(row.space);
-  if (disk == nullptr) return true;
-  const Digest name = classes_.remote_name(row.space, row.digest);
-  if (remote_names_.there(name, context_.now)) return true;
-  const Bytes counts = std::min(disk->row_bytes(), context_.config.remote.bytes_per_s);
-  if (!remote_budget_.take(counts, context_.now)) return false;
-  const Ticket ticket = context_.orders.next_ticket();
-  store_.tiers.copy_reads(ticket, Tier::kDram, row.dram);
-  writes_[ticket] = {disk->id, 0, disk->row_bytes(), false, true, name};
-  ++remote_writes_;
-  ++disk->remote_under_way;
-  context_.emit(WriteRemote{ticket,
-                            disk->shape,
-                            {disk->id, 0, classes_.remote_label(row.space.domain), name,
-                             row.slot_bytes, row.dram, context_.config.disk.patience}});
-  return true;
+  remote_.write_ahead();
 }
 
 void DiskCache::write(const store::ForDisk& row) {
@@ -123,7 +87,7 @@ void DiskCache::write(const store::ForDisk& row) {
   const Ticket ticket = context_.orders.next_ticket();
   // DRAM may give the row up meanwhile: its slots wait for the end of the write.
   store_.tiers.copy_reads(ticket, Tier::kDram, row.dram);
-  writes_[ticket] = {disk->id, *slot, disk->row_bytes(), false, false, {}};
+  writes_[ticket] = {disk->id, *slot, disk->row_bytes(), false};
   context_.emit(WriteDisk{
       ticket,
       {disk->id, *slot, label, name, row.slot_bytes, row.dram, context_.config.disk.patience}});
@@ -131,16 +95,8 @@ void DiskCache::write(const store::ForDisk& row) {
 
 void DiskCache::write_ended(Write& write, const DiskFinished& finished) {
   if (!write.told) {
-    Disk& disk = classes_.at(write.disk);
-    auto& prefixes = context_.counters.prefixes;
-    if (write.remote) {
-      --remote_writes_;
-      --disk.remote_under_way;
-      if (finished.ok) remote_names_.answer(write.name, true, context_.now);
-    } else {
-      disk.directory->end_write(write.slot, finished.ok, finished.generation);
-    }
-    Counters::Prefixes::Lower& counters = write.remote ? prefixes.remote : prefixes.disk;
+    classes_.at(write.disk).directory->end_write(write.slot, finished.ok, finished.generation);
+    Counters::Prefixes::Lower& counters = context_.counters.prefixes.disk;
     ++(finished.ok ? counters.stores : counters.store_failures);
     if (finished.ok) counters.store_bytes += static_cast<std::uint64_t>(write.bytes.value);
   }
@@ -170,6 +126,7 @@ void DiskCache::offer_again(DiskId disk) {
 }
 
 bool DiskCache::on_finished(const DiskFinished& finished) {
+  if (remote_.on_finished(finished)) return true;
   if (const auto held = held_.find(finished.ticket); held != held_.end()) {
     if (finished.memory_held) return false;
     store_.tiers.free(Tier::kDram, std::move(held->second.slots));
@@ -194,15 +151,6 @@ void DiskCache::clear() {
   for (auto& [id, run] : runs_) run.dropped = true;
 }
 
-void DiskCache::on_remote_found(const RemoteFound& found) {
-  const auto asked = asking_.extract(found.ticket);
-  if (asked.empty()) return;
-  const std::vector<Digest>& names = asked.mapped().names;
-  for (std::size_t i = 0; i < names.size(); ++i) {
-    remote_names_.answer(names[i], i < found.there.size() && found.there[i], context_.now);
-  }
-}
-
 std::size_t DiskCache::slots() const {
   std::size_t sum = 0;
   for (const auto& [id, run] : runs_) {
@@ -223,10 +171,10 @@ Bytes DiskCache::bytes() const {
 DiskRates DiskCache::rates() const {
   DiskRates slowest;
   for (const auto& [id, disk] : classes_.all()) {
-    if (!disk.rates.measured()) continue;
-    const double rate = disk.rates.bandwidth().value;
+    if (!disk.rates[0].measured()) continue;
+    const double rate = disk.rates[0].bandwidth().value;
     if (slowest.bytes_per_s > 0 && slowest.bytes_per_s < rate) continue;
-    slowest = {rate, disk.rates.latency().count()};
+    slowest = {rate, disk.rates[0].latency().count()};
   }
   return slowest;
 }

@@ -2,7 +2,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <map>
 #include <optional>
 #include <set>
@@ -13,7 +12,7 @@
 #include "ipc/vocabulary/digest.hpp"
 #include "ipc/vocabulary/ids.hpp"
 #include "kvd/core/cache/disk_classes.hpp"
-#include "kvd/core/cache/remote_names.hpp"
+#include "kvd/core/cache/remote_store.hpp"
 #include "kvd/core/ledger/context.hpp"
 #include "kvd/core/ledger/knowledge.hpp"
 #include "kvd/core/ledger/requests.hpp"
@@ -79,8 +78,6 @@ class DiskCache {
   };
   // How many leading blocks of the chain are below DRAM, or on their way from there.
   [[nodiscard]] Count leading(const store::KeySpace& space, std::span<const Digest> chain);
-  /// Has the remote store asked for what is not known of the chain; the answer comes later.
-  void ask(const store::KeySpace& space, std::span<const Digest> chain);
   /// Whether reading this many of its blocks pays.
   [[nodiscard]] bool pays(const Asked& asked, Count count);
   struct Coming {
@@ -109,12 +106,11 @@ class DiskCache {
 
   // ---- what the shell says ----
   DiskClasses& classes() { return classes_; }
+  RemoteStore& remote() { return remote_; }
   void on_opened(const DiskOpened& opened) { classes_.on_opened(opened); }
   void on_resized(const DiskResized& resized);
   /// True: a request that waited can go on.
   [[nodiscard]] bool on_finished(const DiskFinished& finished);
-  void on_remote_found(const RemoteFound& found);
-  void on_remote_changed() { remote_names_.clear(); }
   /// Time has passed. True as above.
   [[nodiscard]] bool expire();
 
@@ -175,11 +171,6 @@ class DiskCache {
     std::uint32_t slot = 0;
     Bytes bytes;
     bool told = false;  ///< it has failed, and the device may still touch the memory
-    bool remote = false;
-    Digest name;
-  };
-  struct Asking {
-    std::vector<Digest> names;
   };
 
   /// How long a request with `tokens` to compute waits until it is known what the files hold.
@@ -187,10 +178,6 @@ class DiskCache {
   [[nodiscard]] Asked asked_by(const Request& request, const store::KeySpace& space) const;
   [[nodiscard]] std::optional<Place> where(const Disk& disk, const store::KeySpace& space,
                                            const Digest& digest) const;
-  [[nodiscard]] bool is_coming(const Disk& disk, const store::KeySpace& space,
-                               const Digest& digest) const {
-    return coming_.contains({disk.id, {space, digest}});
-  }
   /// Whether the request should wait for what the remote store says of the chain.
   [[nodiscard]] bool awaits_answer(const Request& request, const store::KeySpace& space,
                                    std::size_t asked, std::uint32_t known);
@@ -209,18 +196,10 @@ class DiskCache {
   /// Gives slots to as many of the rows as DRAM has room for, and drops the others.
   void take_dram(const Disk& disk, const Asked& asked, std::vector<Row>& rows);
   [[nodiscard]] planner::LoadCosts costs(const Disk& disk, const Asked& asked, Count count) const;
-  [[nodiscard]] static Count count_of(const std::vector<Row>& rows) {
-    return {rows.size(), !rows.empty() && rows.front().place.remote ? rows.size() : 0};
-  }
-  /// Bytes a second that reads of the place bring.
-  [[nodiscard]] static double rate_of(const Disk& disk, bool remote);
   /// Time after which a read of the place that is ordered now begins.
   [[nodiscard]] double queued_s(const Disk& disk, bool remote) const;
   std::uint64_t start(Run run);
   void write(const store::ForDisk& row);
-  void write_remote();
-  /// False: nothing more goes there now.
-  [[nodiscard]] bool write_remote(const store::ForDisk& row);
   /// Offers again the rows that waited for the files of the class.
   void offer_again(DiskId disk);
   [[nodiscard]] bool read_ended(const Read& read, const DiskFinished& finished);
@@ -235,19 +214,16 @@ class DiskCache {
   Requests& requests_;
   const Knowledge& knowledge_;
   DiskClasses classes_;
+  RemoteStore remote_;
   store::WriteBudget budget_;
   std::map<std::uint64_t, Run> runs_;
   std::map<std::pair<DiskId, store::Key>, std::uint64_t> coming_;  ///< runs that bring the rows
   std::map<Ticket, Read> reads_;
+  std::size_t remote_reads_ = 0;
   std::map<Ticket, Write> writes_;
   std::map<Ticket, Held> held_;
   /// Rows to write once the files are open.
   std::map<DiskId, std::map<DomainId, std::set<store::RowId>>> later_;
-  RemoteNames remote_names_;
-  store::WriteBudget remote_budget_;
-  std::map<Ticket, Asking> asking_;
-  std::deque<store::RowId> for_remote_;  ///< some are not, or not any more
-  std::size_t remote_reads_ = 0, remote_writes_ = 0;
   std::uint64_t last_run_ = 0;
   std::vector<std::uint64_t> ended_;  ///< not taken yet
 };

@@ -15,11 +15,20 @@ constexpr std::int64_t kDramShare = 4;  ///< reads may fill one part in so many 
 constexpr double kUsualRate = 1e9;
 /// The same for the remote store: a network of 10 Gbit/s.
 constexpr double kUsualRemoteRate = 1e9;
-/// Names that one question has, and questions under way.
-constexpr std::size_t kMostAsked = 4096, kMostAsking = 16;
 /// A request waits for an answer for this part of the time that computing takes.
 constexpr double kAnswerShare = 0.1;
 constexpr double kLongestAnswer = 0.2;  ///< and at most for so many seconds
+
+double rate_of(const DiskClasses::Disk& disk, bool remote) {
+  const planner::TierRates& rates = disk.rates[remote ? 1 : 0];
+  if (rates.measured()) return rates.bandwidth().value;
+  return remote ? kUsualRemoteRate : kUsualRate;
+}
+
+/// Rows of one place.
+DiskCache::Count count_of(const auto& rows) {
+  return {rows.size(), !rows.empty() && rows.front().place.remote ? rows.size() : 0};
+}
 
 }  // namespace
 
@@ -73,7 +82,7 @@ DiskCache::Count DiskCache::leading(const store::KeySpace& space, std::span<cons
   Count count;
   if (disk == nullptr) return count;
   for (const Digest& digest : chain) {
-    if (!is_coming(*disk, space, digest)) {
+    if (!coming_.contains({disk->id, {space, digest}})) {
       const std::optional<Place> place = where(*disk, space, digest);
       if (!place) break;
       if (place->remote) ++count.remote;
@@ -90,44 +99,18 @@ std::optional<DiskCache::Place> DiskCache::where(const Disk& disk, const store::
     const auto place = disk.directory->find(classes_.label(space.domain), name);
     if (place) return Place{false, name, place->slot, place->generation};
   }
-  if (!classes_.has_remote()) return std::nullopt;
-  const Digest name = classes_.remote_name(space, digest);
-  if (!remote_names_.there(name, context_.now)) return std::nullopt;
-  return Place{true, name, 0, 0};
-}
-
-// Blocks are of use behind those before them, so nothing is asked where the first is known to be
-// missing.
-void DiskCache::ask(const store::KeySpace& space, std::span<const Digest> chain) {
-  Disk* disk = classes_.has_remote() ? classes_.find(space) : nullptr;
-  if (disk == nullptr || asking_.size() >= kMostAsking) return;
-  Asking asking;
-  for (const Digest& digest : chain.first(std::min(chain.size(), kMostAsked))) {
-    const Digest name = classes_.remote_name(space, digest);
-    if (remote_names_.worth_asking(name, context_.now)) {
-      remote_names_.ask(name, context_.now);
-      asking.names.push_back(name);
-    } else if (asking.names.empty() && !remote_names_.there(name, context_.now)) {
-      return;
-    }
-  }
-  if (asking.names.empty()) return;
-  const Ticket ticket = context_.orders.next_ticket();
-  context_.emit(FindRemote{ticket, disk->shape, asking.names});
-  asking_.emplace(ticket, std::move(asking));
+  const auto name = remote_.on() ? remote_.there(space, digest) : std::nullopt;
+  return name ? std::optional(Place{true, *name, 0, 0}) : std::nullopt;
 }
 
 bool DiskCache::awaits_answer(const Request& request, const store::KeySpace& space,
                               std::size_t asked, std::uint32_t known) {
-  if (!classes_.has_remote()) return false;
   const std::span<const Digest> chain(request.content.chain);
-  ask(space, chain.subspan(known, asked - known));
   const Session& session = requests_.session_of(request);
   const auto tokens = static_cast<double>((asked - known) * session.shape.block_tokens);
-  const double seconds =
-      std::min(kLongestAnswer, kAnswerShare * tokens * Knowledge::prefill_token_s(session));
-  return remote_names_.awaited(classes_.remote_name(space, chain[known]), context_.now,
-                               Nanoseconds(static_cast<std::int64_t>(1e9 * seconds)));
+  const double computing_s = tokens * Knowledge::prefill_token_s(session);
+  return remote_.awaits(space, chain.subspan(known, asked - known),
+                        std::min(kLongestAnswer, kAnswerShare * computing_s));
 }
 
 bool DiskCache::pays(const Asked& asked, Count count) {
@@ -197,18 +180,12 @@ std::vector<DiskCache::Row> DiskCache::found(const Disk& disk, const Asked& aske
                                              std::size_t most) const {
   std::vector<Row> rows;
   for (std::size_t i = first; i < end && rows.size() < most; ++i) {
-    if (is_coming(disk, asked.space, asked.chain[i])) break;
+    if (coming_.contains({disk.id, {asked.space, asked.chain[i]}})) break;
     const std::optional<Place> place = where(disk, asked.space, asked.chain[i]);
     if (!place || (!rows.empty() && rows.front().place.remote != place->remote)) break;
     rows.push_back({asked.chain[i], *place});
   }
   return rows;
-}
-
-double DiskCache::rate_of(const Disk& disk, bool remote) {
-  const planner::TierRates& rates = remote ? disk.remote_rates : disk.rates;
-  if (rates.measured()) return rates.bandwidth().value;
-  return remote ? kUsualRemoteRate : kUsualRate;
 }
 
 double DiskCache::queued_s(const Disk& disk, bool remote) const {
@@ -231,9 +208,9 @@ planner::LoadCosts DiskCache::costs(const Disk& disk, const Asked& asked, Count 
   if (part < 1) queued += queued_s(disk, false);
   if (part > 0) queued += queued_s(disk, true);
   costs.queued = Bytes(static_cast<std::int64_t>(queued * costs.bandwidth.value));
-  if (part < 1 && disk.rates.measured()) costs.latency = disk.rates.latency();
-  if (part > 0 && disk.remote_rates.measured()) {
-    costs.latency = std::max(costs.latency, disk.remote_rates.latency());
+  if (part < 1 && disk.rates[0].measured()) costs.latency = disk.rates[0].latency();
+  if (part > 0 && disk.rates[1].measured()) {
+    costs.latency = std::max(costs.latency, disk.rates[1].latency());
   }
   costs.prefill_per_token = asked.prefill_token;
   costs.ahead = asked.ahead;
@@ -293,7 +270,7 @@ bool DiskCache::read_ended(const Read& read, const DiskFinished& finished) {
   if (run.remote) {
     --remote_reads_;
     --disk.remote_under_way;
-    remote_names_.answer(row.place.name, finished.ok, context_.now);
+    remote_.learn(row.place.name, finished.ok);
   } else {
     disk.directory->end_read(row.place.slot, !finished.ok && finished.gone);
   }
@@ -358,7 +335,7 @@ void DiskCache::measure(Disk& disk, const Run& run, double seconds) {
   const auto all = static_cast<double>(run.rows.size());
   if (arrived < all && !run.slow) return;
   const Bytes bytes = run.queued + disk.row_bytes() * std::ssize(run.rows);
-  planner::TierRates& rates = run.remote ? disk.remote_rates : disk.rates;
+  planner::TierRates& rates = disk.rates[run.remote ? 1 : 0];
   (void)rates.observe(bytes, planner::Seconds(seconds * all / std::max(arrived, 0.5)));
 }
 
@@ -378,7 +355,7 @@ bool DiskCache::expire() {
                 [this](const auto& entry) { return !classes_.all().contains(entry.first); });
   bool any = std::any_of(classes_.all().begin(), classes_.all().end(),
                          [](const auto& entry) { return entry.second.opening; }) ||
-             !asking_.empty();
+             remote_.is_asked();
   for (auto& [id, run] : runs_) {
     if (run.late || run.deadline > context_.now) continue;
     run.late = true;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -55,9 +56,9 @@ class DiskClasses {
     bool opening = true;                              ///< more of what it holds may still be told
     std::optional<store::DiskDirectory> directory{};  ///< none: it is not open
     bool ready = false;                               ///< all that it held is known
-    planner::TierRates rates{};                       ///< rates of reads
-    planner::TierRates remote_rates{};                ///< the same of the remote store
-    std::size_t remote_under_way = 0;                 ///< reads and writes there
+    std::array<planner::TierRates, 2>
+        rates{};                       ///< rates of reads: of the disk, of the remote store
+    std::size_t remote_under_way = 0;  ///< reads and writes there
     planner::LoadMemory memory{};
     struct Files {
       Bytes bytes, grain;          ///< the files grow and give way by a grain
@@ -70,8 +71,10 @@ class DiskClasses {
     TimePoint used{0};
     bool wanted = false;   ///< a block is to be written, so files must be made
     bool refused = false;  ///< it does not get what it wants, and the log says so
-    Nanoseconds pause{0};  ///< pause between two tries
-    TimePoint again{0};    ///< time of the next try
+    struct Tries {
+      Nanoseconds pause{0};  ///< between two
+      TimePoint again{0};    ///< time of the next
+    } tries{};
     /// Whether blocks can be written. They cannot while the files grow and no slot is free: a write
     /// now would cost another block its slot, though new slots are about to come.
     [[nodiscard]] bool takes_writes() const {
@@ -86,7 +89,6 @@ class DiskClasses {
   [[nodiscard]] bool has_disk() const {
     return static_cast<bool>(context_.config.disk.name) || context_.config.disk.awaited;
   }
-  [[nodiscard]] bool has_remote() const { return static_cast<bool>(context_.config.remote.name); }
   /// The session's engine has told of content of this shape, in blocks of the class.
   void meet(const Session& session, ClassId model_class, const DiskShape& shape);
   /// Null: the class is not known, its domain has not met it, or its files are being closed. Where
@@ -120,7 +122,7 @@ class DiskClasses {
       std::erase_if(disk.engines, gone);
       if (disk.state == State::kEnding && !busy(id)) close(disk);
       if (disk.files.cut) cut(disk);
-      if (disk.state == State::kNone && disk.again != TimePoint{0} && !disk.engines.empty()) {
+      if (disk.state == State::kNone && disk.tries.again != TimePoint{0} && !disk.engines.empty()) {
         ask(disk);
       }
     }

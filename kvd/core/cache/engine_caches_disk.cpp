@@ -43,7 +43,7 @@ std::uint64_t EngineCaches::leading(const Session& session, const EngineCache& c
     count += more.blocks;
     count += rows_.leading(cache.space, digests.subspan(count));
   }
-  if (count < digests.size()) disk_.ask(cache.space, digests.subspan(count));
+  if (count < digests.size()) disk_.remote().ask(cache.space, digests.subspan(count));
   const bool pays = below.blocks > 0 && disk_.pays(asked_by(session, cache, digests), below);
   return pays ? count : in_dram;
 }

@@ -11,7 +11,6 @@
 #include "kvd/daemon/sessions/session_table.hpp"
 #include "kvd/daemon/workers/copies.hpp"
 #include "kvd/daemon/workers/disks.hpp"
-#include "kvd/daemon/workers/remotes.hpp"
 #include "kvd/daemon/workers/slab_sender.hpp"
 #include "kvd/daemon/workers/workers.hpp"
 
@@ -33,7 +32,6 @@ class Effects {
     Copies& copies;
     SlabSender& slabs;
     std::unique_ptr<Disks>& disks;
-    std::unique_ptr<Remotes>& remotes;
     Workers& workers;
     EventLog& log;
   };
@@ -67,13 +65,13 @@ class Effects {
   void carry_out(const core::WriteDisk& order);
   void carry_out(const core::ReadDisk& order);
   void carry_out(const core::FindRemote& order) {
-    if (uses_.remotes) uses_.remotes->find(order);
+    if (uses_.workers.remotes) uses_.workers.remotes->find(order);
   }
   void carry_out(const core::ReadRemote& order) {
-    if (uses_.remotes) uses_.remotes->read(order);
+    if (uses_.workers.remotes) uses_.workers.remotes->read(order);
   }
   void carry_out(const core::WriteRemote& order) {
-    if (uses_.remotes) uses_.remotes->write(order);
+    if (uses_.workers.remotes) uses_.workers.remotes->write(order);
   }
   void carry_out(const core::KeepRows& order) {
     if (uses_.workers.keeper) uses_.workers.keeper->keep(order);

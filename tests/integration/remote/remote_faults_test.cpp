@@ -5,8 +5,8 @@
 #include <chrono>
 #include <csignal>
 
+#include "tests/integration/remote/byte_proxy.hpp"
 #include "tests/integration/remote/remote_world.hpp"
-#include "tests/support/byte_proxy.hpp"
 #include "tests/support/redis_server.hpp"
 
 namespace kvd::remote {

@@ -26,7 +26,7 @@ class RemoteCacheTest : public DiskFixture {
   std::vector<FindRemote> asks() { return fresh<FindRemote>(asks_seen); }
   /// The answer to a question: whether all is there.
   void answer(const FindRemote& find, bool there) {
-    disk.on_remote_found({find.ticket, std::vector<bool>(find.names.size(), there)});
+    disk.remote().on_found({find.ticket, std::vector<bool>(find.names.size(), there)});
   }
   /// Puts no byte into a block, but says that the store has it.
   Request& found_there(Session& session, std::int64_t prompt, std::uint8_t text) {
@@ -135,7 +135,7 @@ TEST_F(RemoteCacheTest, WhatCouldNotBeReadIsComputedAndNotClaimedAgain) {
 TEST_F(RemoteCacheTest, AServerThatGoesOffIsForgotten) {
   Session& session = attach();
   Request& request = found_there(session, 9, 7);
-  disk.on_remote_changed();
+  disk.remote().on_changed();
   (void)sut.find(request);
   EXPECT_TRUE(fetched().empty());
   EXPECT_EQ(asks().size(), 1u);

@@ -49,7 +49,7 @@ class ByteProxy {
 
   /// The server's words are late by this much.
   std::atomic<int> delay_ms{0};
-  /// So many more bytes of the server pass, then the connection ends; negative: all pass.
+  /// Bytes of the server that still pass before the connection ends; negative: all pass.
   std::atomic<long> cut_after{-1};
   /// Each byte of the server passes as another one.
   std::atomic<bool> garbage{false};
