@@ -196,8 +196,6 @@ class DiskCache {
   /// Gives slots to as many of the rows as DRAM has room for, and drops the others.
   void take_dram(const Disk& disk, const Asked& asked, std::vector<Row>& rows);
   [[nodiscard]] planner::LoadCosts costs(const Disk& disk, const Asked& asked, Count count) const;
-  /// Time after which a read of the place that is ordered now begins.
-  [[nodiscard]] double queued_s(const Disk& disk, bool remote) const;
   std::uint64_t start(Run run);
   void write(const store::ForDisk& row);
   /// Offers again the rows that waited for the files of the class.

@@ -188,12 +188,6 @@ std::vector<DiskCache::Row> DiskCache::found(const Disk& disk, const Asked& aske
   return rows;
 }
 
-double DiskCache::queued_s(const Disk& disk, bool remote) const {
-  const std::size_t rows = remote ? remote_reads_ : reads_.size() - remote_reads_;
-  const Bytes bytes = disk.row_bytes() * static_cast<std::int64_t>(rows);
-  return static_cast<double>(bytes.value) / rate_of(disk, remote);
-}
-
 // The rows are read first, and then cross the link.
 planner::LoadCosts DiskCache::costs(const Disk& disk, const Asked& asked, Count count) const {
   const double part =
@@ -204,9 +198,12 @@ planner::LoadCosts DiskCache::costs(const Disk& disk, const Asked& asked, Count 
   costs.tokens = Tokens(static_cast<std::int64_t>(count.blocks) * asked.block_tokens);
   costs.bytes = disk.row_bytes() * static_cast<std::int64_t>(count.blocks);
   costs.bandwidth = BytesPerSecond{1 / (1 / read + 1 / link)};
-  double queued = 0;
-  if (part < 1) queued += queued_s(disk, false);
-  if (part > 0) queued += queued_s(disk, true);
+  const auto queued_s = [&](bool remote) {
+    const std::size_t ahead = remote ? remote_reads_ : reads_.size() - remote_reads_;
+    const Bytes bytes = disk.row_bytes() * static_cast<std::int64_t>(ahead);
+    return static_cast<double>(bytes.value) / rate_of(disk, remote);
+  };
+  const double queued = (part < 1 ? queued_s(false) : 0) + (part > 0 ? queued_s(true) : 0);
   costs.queued = Bytes(static_cast<std::int64_t>(queued * costs.bandwidth.value));
   if (part < 1 && disk.rates[0].measured()) costs.latency = disk.rates[0].latency();
   if (part > 0 && disk.rates[1].measured()) {
