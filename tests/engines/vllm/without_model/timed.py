@@ -97,7 +97,7 @@ class TimedRig(Rig):
             time.sleep(1e-4)
             copier.advance()
 
-    def compute(self, name: str, count: int, failed: set[int]) -> list[int]:
+    def compute(self, name: str, count: int) -> list[int]:
         """Without bytes: these are looked at elsewhere."""
         self.scheduled[name] += count
         return [] if self.scheduler.requests[name].is_prefill_chunk else [3]
