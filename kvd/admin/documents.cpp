@@ -331,6 +331,32 @@ std::string cache_document(const ControllerStatus& status) {
                   {"found_tokens", tiers(prefixes.found[0], prefixes.found[1])}});
 }
 
+std::string remote_document(const ControllerStatus& status) {
+  Json servers = Json::array();
+  for (const core::RemoteServer& s : status.remote_servers) {
+    servers.push_back({{"server", s.server},
+                       {"on", s.on},
+                       {"why", s.why},
+                       {"loads", s.loads},
+                       {"misses", s.misses},
+                       {"stores", s.stores},
+                       {"renewals", s.renewals},
+                       {"finds", s.finds},
+                       {"errors", s.errors},
+                       {"offs", s.offs},
+                       {"received_bytes", s.bytes_in.value},
+                       {"sent_bytes", s.bytes_out.value},
+                       {"round_trip_s", s.round_trip_s}});
+  }
+  const auto& remote = status.counters.prefixes.remote;
+  return to_text({{"servers", std::move(servers)},
+                  {"loads", remote.loads},
+                  {"stores", remote.stores},
+                  {"load_failures", remote.load_failures},
+                  {"store_failures", remote.store_failures},
+                  {"late", remote.late}});
+}
+
 std::string status_document(const ControllerStatus& status, const DaemonInfo& info) {
   Json out = daemon_json(info);
   out["pools"] = tiers_json(status, info);

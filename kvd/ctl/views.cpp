@@ -200,6 +200,20 @@ std::string cache_view(const Json& document) {
          disk_models_view(document);
 }
 
+std::string remote_view(const Json& document) {
+  Table table({"SERVER", "STATE", "LOADED", "MISSED", "STORED", "IN", "OUT", "ROUND TRIP"});
+  std::string faults;
+  for (const Json& s : document.at("servers")) {
+    table.add({text(s.at("server")), s.at("on").get<bool>() ? "on" : "off", text(s.at("loads")),
+               text(s.at("misses")), text(s.at("stores")), bytes(s.at("received_bytes")),
+               bytes(s.at("sent_bytes")), seconds(s.at("round_trip_s"))});
+    const std::string why = s.at("why").get<std::string>();
+    if (!why.empty()) faults += why + "\n";
+  }
+  if (table.rows() == 0) return "no remote servers: remote.servers names them\n";
+  return table.render() + faults;
+}
+
 std::string yes_or_no(const Json& value, const char* yes, const char* no) {
   return value.is_null() ? "not known yet" : value.get<bool>() ? yes : no;
 }
@@ -336,6 +350,8 @@ std::string view_text(View view, const Json& document) {
       return engines_view(document);
     case View::kRequests:
       return requests_view(document);
+    case View::kRemote:
+      return remote_view(document);
     case View::kCache:
       return cache_view(document);
     case View::kAdvice:

@@ -2,6 +2,7 @@
 
 #include <sys/types.h>
 
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -65,6 +66,18 @@ struct DiskSettings {
   store::EvictionKind eviction = store::EvictionKind::kDefault;  ///< cache.eviction
 };
 
+/// Cached blocks on Redis or Valkey servers that several nodes share. Source: kvd/DESIGN.md "Blocks
+/// on other machines".
+struct RemoteSettings {
+  std::string servers;  ///< host:port or unix:/path, with spaces or commas between; empty: none
+  std::string password_file;                ///< the servers' password; empty: none
+  std::string secret_file;                  ///< the same secret on all nodes, in its first line
+  Nanoseconds ttl{std::chrono::hours(24)};  ///< of a block that nobody asks for
+  std::string write = "touched";            ///< touched or all
+  Bytes budget = 100 * kMiB;                ///< written in a second at most
+  [[nodiscard]] std::vector<std::string> list() const;
+};
+
 /// How soon the thread that answers engines answers.
 struct Promptness {
   /// How long it looks at rings before it sleeps; none: default_spin(). Only tests set it.
@@ -98,6 +111,7 @@ struct Config {
   Nanoseconds cuda_watchdog{30'000'000'000};
 
   DiskSettings disk;
+  RemoteSettings remote;
 
   // link
   /// Host backend: each direction of each device; zero: unthrottled.

@@ -124,6 +124,37 @@ Keys disk_keys() {
   };
 }
 
+Keys remote_keys() {
+  return {
+      key(
+          "remote.servers",
+          "Redis or Valkey servers that nodes share blocks by: host:port or unix:/path, with "
+          "commas between; empty: none",
+          "where another node, or this one after a loss of its disk, should find what is computed",
+          kText, [](auto& c) -> auto& { return c.remote.servers; }),
+      key(
+          "remote.secret_file", "file whose first line is the secret that names blocks there",
+          "with remote.servers: the same on all nodes that shall find each other's blocks", kText,
+          [](auto& c) -> auto& { return c.remote.secret_file; }),
+      key(
+          "remote.password_file", "file whose first line is the servers' password; empty: none",
+          "where the servers ask for one", kText,
+          [](auto& c) -> auto& { return c.remote.password_file; }),
+      key(
+          "remote.ttl", "how long the servers keep a block that nobody asks for",
+          "shorter where they fill up before they evict", kDuration,
+          [](auto& c) -> auto& { return c.remote.ttl; }),
+      key(
+          "remote.write", "what is written there: touched (once it was asked for again) or all",
+          "all where sessions move between nodes or shall outlive one", kText,
+          [](auto& c) -> auto& { return c.remote.write; }),
+      key(
+          "remote.budget", "bytes written there in a second at most, or unlimited",
+          "lower where the network is others', too", kSizeOrUnlimited,
+          [](auto& c) -> auto& { return c.remote.budget; }),
+  };
+}
+
 Keys engine_keys() {
   return {
       key(
@@ -257,8 +288,8 @@ std::size_t distance(std::string_view name, std::string_view candidate) {
 const std::vector<Setting<Config>>& config_keys() {
   static const Keys kKeys = [] {
     Keys all;
-    for (const Keys& part : {process_keys(), memory_keys(), disk_keys(), engine_keys(),
-                             listener_keys(), policy_keys(), default_slo_keys()}) {
+    for (const Keys& part : {process_keys(), memory_keys(), disk_keys(), remote_keys(),
+                             engine_keys(), listener_keys(), policy_keys(), default_slo_keys()}) {
       all.insert(all.end(), part.begin(), part.end());
     }
     return all;

@@ -141,6 +141,21 @@ TEST(Views, WhatTheBlocksOfEachEngineAreOf) {
                         "     3  vllm  chat    32 x 4 KiB  -\n"));
 }
 
+TEST(Views, RemoteServersAndWhyTheyAreOff) {
+  core::ControllerStatus status;
+  EXPECT_THAT(rendered(View::kRemote, admin::remote_document(status)),
+              HasSubstr("remote.servers names them"));
+  status.remote_servers.resize(2);
+  status.remote_servers[0].server = "cache-1:6379";
+  status.remote_servers[0].on = true;
+  status.remote_servers[0].loads = 7;
+  status.remote_servers[1].server = "cache-2:6379";
+  status.remote_servers[1].why = "cache-2:6379: no answer; start the server";
+  EXPECT_THAT(rendered(View::kRemote, admin::remote_document(status)),
+              AllOf(HasSubstr("cache-1:6379  on"), HasSubstr("cache-2:6379  off"),
+                    HasSubstr("\ncache-2:6379: no answer; start the server\n")));
+}
+
 TEST(Views, AdviceByEngineAndTier) {
   core::ControllerStatus status;
   EXPECT_THAT(rendered(View::kAdvice, admin::advice_document(status)), HasSubstr("no engine"));
