@@ -30,7 +30,9 @@ constexpr Nanoseconds kStopTime = seconds(1);
 /// Replies that are awaited at a time: enough to keep a connection busy.
 constexpr std::size_t kMostFlights = 16;
 /// Values that are sent before the server has taken them.
-constexpr std::size_t kMostPuts = 4;
+constexpr std::size_t kMostPuts = 8;
+/// Digests that a find asks for by one command.
+constexpr std::size_t kFindGroup = 32;
 /// Requests that are not over, by priority.
 constexpr std::size_t kMostQueued[] = {256, 1024, 64};
 constexpr std::string_view kProbe = "kvd1:probe";
@@ -107,10 +109,8 @@ void Link::run() {
 void Link::turn() {
   if (!fd_.valid() && setup_.clock->now() >= next_try_) connect();
   take_incoming();
-  if (fd_.valid()) {
-    fill();
-    flush();
-  }
+  send();
+  sum_ahead();
   wait();
   if (fd_.valid()) receive();
   expire();
@@ -163,7 +163,7 @@ void Link::wait() {
   const TimePoint now = setup_.clock->now();
   const TimePoint until = !fd_.valid()       ? next_try_
                           : flights_.empty() ? progress_ + kIdle
-                                             : now + milliseconds(100);
+                                             : std::min(now + milliseconds(100), progress_ + kLate);
   const auto patience = std::clamp<std::int64_t>((until - now).count() / 1'000'000 + 1, 0, 1000);
   pollfd events[] = {{wake_.get(), POLLIN, 0},
                      {fd_.get(), static_cast<short>(POLLIN | (is_sending() ? POLLOUT : 0)), 0}};
@@ -255,9 +255,16 @@ void Link::answer(const Request& request, disk::Fault fault, std::vector<bool> t
 
 // ---- sending ----
 
+// As much as the socket takes.
+void Link::send() {
+  while (fd_.valid() && (is_sending() || fill())) {
+    flush();
+    if (is_sending()) return;
+  }
+}
+
 // Small commands go together; a value ends what goes at once.
-void Link::fill() {
-  if (is_sending()) return;
+bool Link::fill() {
   sending_ = {};
   bool value = false;
   for (std::size_t kind = 0; kind < ready_.size(); ++kind) {
@@ -266,15 +273,33 @@ void Link::fill() {
         return flight.request.kind == Request::Kind::kPut;
       });
       if (kind == 2 && static_cast<std::size_t>(puts) >= kMostPuts) break;
+      if (kind == 2) sum_ahead();
+      if (ready_[kind].empty()) break;
       Flight flight = std::move(ready_[kind].front());
       ready_[kind].pop_front();
       value = flight.setting;
       begin(std::move(flight));
     }
   }
-  if (sending_.head.empty()) return;
+  if (sending_.head.empty()) return false;
   sending_.parts.insert(sending_.parts.begin(),
                         part_of(sending_.head.data(), sending_.head.size()));
+  return true;
+}
+
+// While the socket takes no more, the sums of the next value are computed.
+void Link::sum_ahead() {
+  std::deque<Flight>& puts = ready_[2];
+  while (!puts.empty() && puts.front().setting && !puts.front().header) {
+    const Request& request = puts.front().request;
+    const Result<disk::Sector> header = make_header(request.shape, request.key, request.from);
+    if (header.ok()) {
+      puts.front().header = std::make_unique<const disk::Sector>(*header);
+      return;
+    }
+    answer(request, disk::Fault::kRefused);
+    puts.pop_front();
+  }
 }
 
 void Link::begin(Flight flight) {
@@ -300,8 +325,8 @@ void Link::begin(Flight flight) {
     case Request::Kind::kPut:
       if (!flight.setting) {
         add_command(sending_.head, {"PEXPIRE", key_name(request.shape, request.key.digest), ttl});
-      } else if (!begin_value(flight)) {
-        return answer(request, disk::Fault::kRefused);
+      } else {
+        begin_value(flight);
       }
       break;
   }
@@ -310,30 +335,34 @@ void Link::begin(Flight flight) {
 
 void Link::begin_find(Flight& flight) {
   const Request& request = flight.request;
-  if (!flight.each) begin_command(sending_.head, request.digests.size() + 1);
-  if (!flight.each) add_word(sending_.head, "EXISTS");
-  for (const disk::Digest& digest : request.digests) {
-    const std::string name = key_name(request.shape, digest);
-    if (flight.each) {
-      add_command(sending_.head, {"EXISTS", name});
-    } else {
-      add_word(sending_.head, name);
+  Finding& finding = flight.finding;
+  const std::size_t all = request.digests.size();
+  if (finding.there.empty()) {
+    finding.there.resize(all);
+    for (std::size_t at = 0; at < all; at += kFindGroup) {
+      finding.unclear.push_back({at, std::min(kFindGroup, all - at)});
     }
   }
-  flight.left = flight.each ? request.digests.size() : 1;
+  finding.parts = std::exchange(finding.unclear, {});
+  flight.left = finding.parts.size();
+  for (const Finding::Part part : finding.parts) {
+    begin_command(sending_.head, part.size + 1);
+    add_word(sending_.head, "EXISTS");
+    for (std::size_t i = part.first; i < part.first + part.size; ++i) {
+      add_word(sending_.head, key_name(request.shape, request.digests[i]));
+    }
+  }
 }
 
-bool Link::begin_value(Flight& flight) {
+void Link::begin_value(Flight& flight) {
   const Request& request = flight.request;
-  const Result<disk::Sector> header = make_header(request.shape, request.key, request.from);
-  if (!header.ok()) return false;
-  sending_.header = *header;
+  sending_.header = std::move(flight.header);
   std::string& head = sending_.head;
   begin_command(head, 5);
   add_word(head, "SET");
   add_word(head, key_name(request.shape, request.key.digest));
   head += "$" + std::to_string(value_bytes(request.shape).value) + "\r\n";
-  sending_.parts.push_back(part_of(sending_.header.data(), sending_.header.size()));
+  sending_.parts.push_back(part_of(sending_.header->data(), sending_.header->size()));
   for (const auto& group : request.from) {
     sending_.parts.push_back(part_of(group.data(), group.size()));
   }
@@ -341,7 +370,6 @@ bool Link::begin_value(Flight& flight) {
   add_word(sending_.tail, "PX");
   add_word(sending_.tail, std::to_string(setup_.ttl.count() / 1'000'000));
   sending_.parts.push_back(part_of(sending_.tail.data(), sending_.tail.size()));
-  return true;
 }
 
 void Link::flush() {

@@ -68,19 +68,28 @@ class Link {
 
  private:
   enum class State : std::uint8_t { kOff, kTrying, kOn };
+  /// A find asks for groups of digests, and then for each of a group of which some are there.
+  struct Finding {
+    struct Part {
+      std::size_t first = 0, size = 0;
+    };
+    std::vector<Part> parts;    ///< that were asked for
+    std::vector<Part> unclear;  ///< to be asked for
+    std::vector<bool> there;
+  };
   /// A request that was sent, in part at least.
   struct Flight {
     Request request;
-    std::size_t left = 1;     ///< replies that it still gets
-    bool each = false;        ///< a find that asks for each digest by itself
-    bool setting = false;     ///< a put that sends its value
-    bool abandoned = false;   ///< its answer was given: what comes is passed over
-    std::vector<bool> there;  ///< of a find by each
+    std::size_t left = 1;    ///< replies that it still gets
+    bool setting = false;    ///< a put that sends its value
+    bool abandoned = false;  ///< its answer was given: what comes is passed over
+    Finding finding{};
+    std::unique_ptr<const disk::Sector> header{};  ///< of a put, once it is computed
     TimePoint since{0};
   };
   struct Sending {
     std::string head, tail;
-    disk::Sector header{};
+    std::unique_ptr<const disk::Sector> header{};  ///< of the value that is sent
     std::vector<iovec> parts;
     std::size_t at = 0;  ///< parts before it are sent
   };
@@ -90,8 +99,14 @@ class Link {
     std::vector<iovec> parts;
     std::size_t at = 0;
     std::int64_t skip = 0;  ///< bytes to pass over, the end of the value included
-    bool open = false;      ///< a value is on its way; without parts it is passed over
+    /// What the header says, and how many groups were compared with it.
+    disk::SlotHeader said{};
+    disk::Fault fault = disk::Fault::kNone;
+    std::size_t compared = 0;
+    bool open = false;  ///< a value is on its way; without parts it is passed over
     [[nodiscard]] bool active() const { return at < parts.size() || skip > 0; }
+    /// Compares the groups that have arrived, while they are in the CPU's cache.
+    void compare(const Request& request);
   };
 
   Link(Setup setup, disk::EventFd wake) : setup_(std::move(setup)), wake_(std::move(wake)) {}
@@ -107,10 +122,13 @@ class Link {
   void answer(const Request& request, disk::Fault fault, std::vector<bool> there = {});
 
   // ---- sending ----
-  void fill();
+  void send();
+  /// False: there is nothing to send.
+  [[nodiscard]] bool fill();
   void begin(Flight flight);
   void begin_find(Flight& flight);
-  [[nodiscard]] bool begin_value(Flight& flight);
+  void begin_value(Flight& flight);
+  void sum_ahead();
   void flush();
   [[nodiscard]] bool is_sending() const { return sending_.at < sending_.parts.size(); }
 

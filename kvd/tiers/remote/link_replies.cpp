@@ -34,6 +34,7 @@ void Link::receive() {
       const std::lock_guard lock(mutex_);
       status_.in = status_.in + Bytes(got);
     }
+    if (receiving_.open) receiving_.compare(flights_.front().request);
     use_input();
   }
 }
@@ -102,6 +103,17 @@ void Link::use_input() {
             input_.bytes.begin() + static_cast<std::ptrdiff_t>(input_.end), input_.bytes.begin());
   input_.end -= input_.at;
   input_.at = 0;
+}
+
+void Link::Receiving::compare(const Request& request) {
+  if (parts.empty() || at == 0) return;
+  if (said.sums.empty() && fault == disk::Fault::kNone) {
+    fault = read_header(request.shape, request.key, header, said);
+  }
+  const std::size_t whole = std::min(at - 1, request.into.size());
+  for (; compared < whole && fault == disk::Fault::kNone; ++compared) {
+    fault = remote::compare(said, compared, request.into);
+  }
 }
 
 // What the buffer has of the value.
@@ -200,20 +212,19 @@ void Link::on_number(Flight& flight, std::int64_t number) {
   fail(garbage(setup_.address));
 }
 
-// One number for all says which are there where it says all or none.
+// A number for a group says which are there where it says all or none.
 void Link::on_found(Flight& flight, std::int64_t number) {
-  const auto all = static_cast<std::int64_t>(flight.request.digests.size());
-  if (number < 0 || number > (flight.each ? 1 : all)) return fail(garbage(setup_.address));
-  if (flight.each) {
-    flight.there.push_back(number == 1);
-    if (--flight.left == 0) over(disk::Fault::kNone, std::move(flight.there));
-    return;
+  Finding& finding = flight.finding;
+  const Finding::Part part = finding.parts[finding.parts.size() - flight.left];
+  const auto all = static_cast<std::int64_t>(part.size);
+  if (number < 0 || number > all) return fail(garbage(setup_.address));
+  for (std::size_t i = part.first; i < part.first + part.size; ++i) {
+    finding.there[i] = number == all;
+    if (number > 0 && number < all) finding.unclear.push_back({i, 1});
   }
-  measure(flight);
-  if (number == 0 || number == all) {
-    return over(disk::Fault::kNone, std::vector<bool>(flight.request.digests.size(), number > 0));
-  }
-  flight.each = true;
+  if (flight.left == finding.parts.size()) measure(flight);
+  if (--flight.left > 0) return;
+  if (finding.unclear.empty()) return over(disk::Fault::kNone, std::move(finding.there));
   if (!flight.abandoned) ready_[0].push_front(std::move(flight));
   flights_.pop_front();
 }
@@ -224,6 +235,9 @@ void Link::on_bulk(Flight& flight, std::int64_t bytes) {
   if (!get && request.kind != Request::Kind::kHello) return fail(garbage(setup_.address));
   receiving_.parts.clear();
   receiving_.at = 0;
+  receiving_.said = {};
+  receiving_.fault = disk::Fault::kNone;
+  receiving_.compared = 0;
   receiving_.open = true;
   receiving_.skip = bytes + 2;
   if (!get || flight.abandoned || bytes != value_bytes(request.shape).value) return;
@@ -235,6 +249,7 @@ void Link::on_bulk(Flight& flight, std::int64_t bytes) {
 
 void Link::on_value() {
   const bool whole = !receiving_.parts.empty();
+  receiving_.compare(flights_.front().request);
   receiving_.open = false;
   receiving_.parts.clear();
   receiving_.at = 0;
@@ -245,9 +260,7 @@ void Link::on_value() {
   if (whole && receiving_.end != std::array<char, 2>{'\r', '\n'}) {
     return fail(garbage(setup_.address));
   }
-  const disk::Fault fault =
-      whole ? verify(request.shape, request.key, receiving_.header, request.into)
-            : disk::Fault::kTruncated;
+  const disk::Fault fault = whole ? receiving_.fault : disk::Fault::kTruncated;
   if (fault != disk::Fault::kNone) drop(request);
   over(fault);
 }

@@ -1,6 +1,7 @@
 #include "kvd/tiers/remote/value.hpp"
 
-#include "ipc/digest/sha256.hpp"
+#include <algorithm>
+#include <string_view>
 
 namespace kvd::remote {
 
@@ -14,13 +15,13 @@ Result<disk::Layout> layout_of(const disk::ClassShape& shape) {
 }  // namespace
 
 std::string key_name(const disk::ClassShape& shape, const disk::Digest& digest) {
-  thread_local digest::Sha256 sha256;
-  constexpr const char* kDigits = "0123456789abcdef";
-  std::string name = "kvd1:";
-  name.reserve(name.size() + 64);
-  for (const std::uint8_t byte : sha256(digest, shape.fingerprint).bytes) {
-    name += kDigits[byte >> 4];
-    name += kDigits[byte & 15];
+  constexpr std::string_view kDigits = "0123456789abcdef", kPrefix = "kvd1:";
+  std::string name(kPrefix.size() + 2 * digest.size(), '\0');
+  char* at = std::ranges::copy(kPrefix, name.begin()).out.base();
+  for (std::size_t i = 0; i < digest.size(); ++i) {
+    const auto byte = static_cast<std::uint8_t>(digest[i] ^ shape.fingerprint[i]);
+    *at++ = kDigits[byte >> 4];
+    *at++ = kDigits[byte & 15];
   }
   return name;
 }
@@ -37,18 +38,18 @@ Result<disk::Sector> make_header(const disk::ClassShape& shape, const disk::Bloc
   return disk::encode_header(layout, header);
 }
 
-disk::Fault verify(const disk::ClassShape& shape, const disk::BlockKey& key,
-                   const disk::Sector& header, const Groups& groups) {
+disk::Fault read_header(const disk::ClassShape& shape, const disk::BlockKey& key,
+                        const disk::Sector& header, disk::SlotHeader& said) {
   const Result<disk::Layout> layout = layout_of(shape);
   if (!layout.ok()) return disk::Fault::kOtherClass;
-  disk::SlotHeader found;
-  const disk::Fault fault = disk::decode_header(*layout, disk::DiskSlot(0), header, found);
+  const disk::Fault fault = disk::decode_header(*layout, disk::DiskSlot(0), header, said);
   if (fault != disk::Fault::kNone) return fault;
-  if (found.key != key) return disk::Fault::kOtherKey;
-  for (std::size_t i = 0; i < groups.size(); ++i) {
-    if (disk::group_sum(groups[i]) != found.sums[i]) return disk::Fault::kCorruptPayload;
-  }
-  return disk::Fault::kNone;
+  return said.key == key ? disk::Fault::kNone : disk::Fault::kOtherKey;
+}
+
+disk::Fault compare(const disk::SlotHeader& said, std::size_t group, const Groups& groups) {
+  const bool same = disk::group_sum(groups[group]) == said.sums[group];
+  return same ? disk::Fault::kNone : disk::Fault::kCorruptPayload;
 }
 
 }  // namespace kvd::remote

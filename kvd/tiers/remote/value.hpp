@@ -14,7 +14,7 @@ using Groups = std::vector<std::span<std::byte>>;
 using ConstGroups = std::vector<std::span<const std::byte>>;
 
 /// The name of the key. `digest` is an outside name, which nobody computes without the cluster
-/// secret; hashed with the class it tells nothing of either. Errors: none. Thread-safe.
+/// secret, so with the class it tells nothing of either. Errors: none. Thread-safe.
 [[nodiscard]] std::string key_name(const disk::ClassShape& shape, const disk::Digest& digest);
 
 /// Bytes of a value: a header, then the layer groups one after another.
@@ -25,8 +25,11 @@ using ConstGroups = std::vector<std::span<const std::byte>>;
                                                const disk::BlockKey& key,
                                                const ConstGroups& groups);
 
-/// kNone where header and groups are the block's, whole and unchanged.
-[[nodiscard]] disk::Fault verify(const disk::ClassShape& shape, const disk::BlockKey& key,
-                                 const disk::Sector& header, const Groups& groups);
+/// kNone where the header is the block's, whole and unchanged; `said` is what it says.
+[[nodiscard]] disk::Fault read_header(const disk::ClassShape& shape, const disk::BlockKey& key,
+                                      const disk::Sector& header, disk::SlotHeader& said);
+/// kNone where a group is what read_header() said.
+[[nodiscard]] disk::Fault compare(const disk::SlotHeader& said, std::size_t group,
+                                  const Groups& groups);
 
 }  // namespace kvd::remote

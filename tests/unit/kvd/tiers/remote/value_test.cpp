@@ -14,6 +14,16 @@ disk::Digest digest_of(std::uint64_t number) {
   return digest;
 }
 
+disk::Fault verify(const disk::ClassShape& shape, const disk::BlockKey& key,
+                   const disk::Sector& header, const Groups& groups) {
+  disk::SlotHeader said;
+  disk::Fault fault = read_header(shape, key, header, said);
+  for (std::size_t i = 0; i < groups.size() && fault == disk::Fault::kNone; ++i) {
+    fault = compare(said, i, groups);
+  }
+  return fault;
+}
+
 class Value : public testing::Test {
  protected:
   Value() {
