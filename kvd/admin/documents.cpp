@@ -1,5 +1,6 @@
 #include "kvd/admin/documents.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <map>
@@ -354,7 +355,8 @@ std::string remote_document(const ControllerStatus& status) {
                   {"stores", remote.stores},
                   {"load_failures", remote.load_failures},
                   {"store_failures", remote.store_failures},
-                  {"late", remote.late}});
+                  {"late", remote.late},
+                  {"refused", remote.refused}});
 }
 
 std::string status_document(const ControllerStatus& status, const DaemonInfo& info) {
@@ -362,6 +364,11 @@ std::string status_document(const ControllerStatus& status, const DaemonInfo& in
   out["pools"] = tiers_json(status, info);
   out["orphaned_bytes"] = status.orphaned.value;
   out["cached_bytes"] = {{"hbm", status.cached[0].value}, {"dram", status.cached[1].value}};
+  const auto& servers = status.remote_servers;
+  out["remote"] = {{"servers", servers.size()},
+                   {"on", std::ranges::count(servers, true, &core::RemoteServer::on)},
+                   {"loads", status.counters.prefixes.remote.loads},
+                   {"stores", status.counters.prefixes.remote.stores}};
   out["engines"] = status.engines.size();
   out["drains"] = status.drain.has_value();
   out["requests"] = requests_by_state(status);

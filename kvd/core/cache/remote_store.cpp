@@ -66,7 +66,10 @@ void RemoteStore::on_found(const RemoteFound& found) {
 
 void RemoteStore::offer(const store::ForDisk& row) {
   if (!on() || row.touches < context_.config.remote.admission.least) return;
-  if (waiting_.size() >= kMostWaiting) waiting_.pop_front();
+  if (waiting_.size() >= kMostWaiting) {
+    waiting_.pop_front();
+    ++context_.counters.prefixes.remote.refused;
+  }
   waiting_.push_back(row.row);
 }
 
@@ -75,6 +78,7 @@ void RemoteStore::write_ahead() {
     if (writes_.size() >= kMostRemoteWrites) return;
     const std::optional<store::ForDisk> row = store_.cache.for_disk(waiting_.front());
     if (row && !write(*row)) return;
+    if (!row) ++context_.counters.prefixes.remote.refused;
     waiting_.pop_front();
   }
 }

@@ -244,8 +244,9 @@ struct Counters {
       std::uint64_t load_bytes = 0, store_bytes = 0;
       std::uint64_t load_failures = 0;   ///< misses although the block was known
       std::uint64_t store_failures = 0;  ///< writes that failed, so the block is not there
-      std::uint64_t refused = 0;         ///< not written: the budget is spent, or no slot is free
-      std::uint64_t late = 0;            ///< requests that stopped waiting
+      /// Not written: the budget is spent, no slot is free, or DRAM gave the block up before.
+      std::uint64_t refused = 0;
+      std::uint64_t late = 0;  ///< requests that stopped waiting
     } disk, remote;
     struct Kept {
       /// Blocks of all layer groups, found of the previous daemon.

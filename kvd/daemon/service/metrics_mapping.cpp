@@ -135,6 +135,7 @@ void add_prefixes(const ControllerStatus& status, Samples& out) {
   out.add("kvd_remote_failures_total", {"load"}, remote.load_failures);
   out.add("kvd_remote_failures_total", {"store"}, remote.store_failures);
   out.add("kvd_remote_late_total", {}, remote.late);
+  out.add("kvd_remote_refused_total", {}, remote.refused);
   for (const core::RemoteServer& server : status.remote_servers) {
     out.add("kvd_remote_server_up", {server.server}, std::uint64_t{server.on});
     out.add("kvd_remote_server_errors_total", {server.server}, server.errors);

@@ -175,6 +175,17 @@ TEST_F(RemoteBudgetTest, NoMoreIsWrittenThanTheBudgetOfASecond) {
   finish(second);
 }
 
+TEST_F(RemoteBudgetTest, WhatDramGivesUpBeforeItsTurnIsCounted) {
+  Session& session = attach();
+  leave_touched(session, 8, 7);
+  finish(sent());
+  EXPECT_EQ(ground.context.counters.prefixes.remote.refused, 0u);
+  ground.store.cache.clear();
+  pass(std::chrono::seconds(1));
+  EXPECT_TRUE(sent().empty());
+  EXPECT_EQ(ground.context.counters.prefixes.remote.refused, 1u);
+}
+
 TEST_F(RemoteAndDiskTest, EachHasItsOwnRule) {
   Session& session = attach();
   tell(submit(session, 9, 8), 1);
