@@ -39,7 +39,7 @@ namespace kvd::core {
 /// The remote store is a third place, behind the disk, with the same rules for who waits, what is
 /// worth loading and what is written. What it has is not known but asked for: a lookup says what is
 /// known by then, and whoever asks again gets the answer. A request waits for it for a tenth of the
-/// time that computing takes. Where a server is off, all of this is a miss at once.
+/// time for which it would wait for a load. Where a server is off, all of this is a miss at once.
 ///
 /// Source: kvd/DESIGN.md "Blocks on disk", "Blocks on other machines"; second touch: vLLM's
 /// store_threshold.
@@ -80,6 +80,9 @@ class DiskCache {
   [[nodiscard]] Count leading(const store::KeySpace& space, std::span<const Digest> chain);
   /// Whether reading this many of its blocks pays.
   [[nodiscard]] bool pays(const Asked& asked, Count count);
+  /// Has the remote store asked for the blocks behind the `known` leading ones. Whether its answer
+  /// should be waited for now.
+  [[nodiscard]] bool awaits_answer(const Asked& asked, std::size_t known);
   struct Coming {
     std::size_t blocks = 0;        ///< leading blocks of the chain
     std::set<std::uint64_t> runs;  ///< the runs that bring them
@@ -178,9 +181,6 @@ class DiskCache {
   [[nodiscard]] Asked asked_by(const Request& request, const store::KeySpace& space) const;
   [[nodiscard]] std::optional<Place> where(const Disk& disk, const store::KeySpace& space,
                                            const Digest& digest) const;
-  /// Whether the request should wait for what the remote store says of the chain.
-  [[nodiscard]] bool awaits_answer(const Request& request, const store::KeySpace& space,
-                                   std::size_t asked, std::uint32_t known);
   /// The consecutive rows of the chain from block `first` up to `end` that nobody reads yet, all
   /// from one place.
   [[nodiscard]] std::vector<Row> found(const Disk& disk, const Asked& asked, std::size_t first,

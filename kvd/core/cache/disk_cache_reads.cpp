@@ -15,7 +15,7 @@ constexpr std::int64_t kDramShare = 4;  ///< reads may fill one part in so many 
 constexpr double kUsualRate = 1e9;
 /// The same for the remote store: a network of 10 Gbit/s.
 constexpr double kUsualRemoteRate = 1e9;
-/// A request waits for an answer for this part of the time that computing takes.
+/// A request waits for an answer for this part of the time for which it would wait for a load.
 constexpr double kAnswerShare = 0.1;
 constexpr double kLongestAnswer = 0.2;  ///< and at most for so many seconds
 
@@ -59,7 +59,11 @@ bool DiskCache::brings(Request& request, const store::KeySpace& space, std::size
     return request.content.awaits_disk =
                context_.now - disk->since < opening_patience(session, tokens);
   }
-  if (!knows) return request.content.awaits_disk = awaits_answer(request, space, asked, known);
+  if (!knows) {
+    Asked by = asked_by(request, space);
+    by.chain = by.chain.first(asked);
+    return request.content.awaits_disk = awaits_answer(by, known);
+  }
   if (const auto run = coming_.find({disk->id, {space, next}}); run != coming_.end()) {
     return request.content.awaits_disk = runs_.at(run->second).deadline > context_.now;
   }
@@ -103,14 +107,13 @@ std::optional<DiskCache::Place> DiskCache::where(const Disk& disk, const store::
   return name ? std::optional(Place{true, *name, 0, 0}) : std::nullopt;
 }
 
-bool DiskCache::awaits_answer(const Request& request, const store::KeySpace& space,
-                              std::size_t asked, std::uint32_t known) {
-  const std::span<const Digest> chain(request.content.chain);
-  const Session& session = requests_.session_of(request);
-  const auto tokens = static_cast<double>((asked - known) * session.shape.block_tokens);
-  const double computing_s = tokens * Knowledge::prefill_token_s(session);
-  return remote_.awaits(space, chain.subspan(known, asked - known),
-                        std::min(kLongestAnswer, kAnswerShare * computing_s));
+bool DiskCache::awaits_answer(const Asked& asked, std::size_t known) {
+  const Disk* disk = remote_.on() ? classes_.find(asked.space) : nullptr;
+  if (disk == nullptr) return false;
+  const std::size_t left = asked.chain.size() - known;
+  const double patience = context_.load->patience(costs(*disk, asked, {left, left})).count();
+  return remote_.awaits(asked.space, asked.chain.subspan(known),
+                        std::min(kLongestAnswer, kAnswerShare * patience));
 }
 
 bool DiskCache::pays(const Asked& asked, Count count) {

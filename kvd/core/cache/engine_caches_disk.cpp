@@ -30,8 +30,20 @@ DiskCache::Asked EngineCaches::asked_by(const Session& session, const EngineCach
   return asked;
 }
 
-std::uint64_t EngineCaches::leading(const Session& session, const EngineCache& cache,
-                                    std::span<const Digest> digests) {
+void EngineCaches::on_lookup(const Command& command, const EngineCache& cache,
+                             const CacheBlocks& asked) {
+  const Session& session = requests_.sessions().at(command.engine);
+  const Leading found = leading(session, cache, asked.digests);
+  if (asked.await && found.awaits) {
+    return context_.refuse(command, ErrorCode::kWouldBlock,
+                           "remote servers are being asked for these blocks: ask again");
+  }
+  rows_.asked(cache.space, asked.digests);
+  context_.reply(command, ValueReply{found.blocks});
+}
+
+EngineCaches::Leading EngineCaches::leading(const Session& session, const EngineCache& cache,
+                                            std::span<const Digest> digests) {
   const std::size_t in_dram = rows_.leading(cache.space, digests);
   std::size_t count = in_dram;
   DiskCache::Count below;
@@ -43,9 +55,10 @@ std::uint64_t EngineCaches::leading(const Session& session, const EngineCache& c
     count += more.blocks;
     count += rows_.leading(cache.space, digests.subspan(count));
   }
-  if (count < digests.size()) disk_.remote().ask(cache.space, digests.subspan(count));
-  const bool pays = below.blocks > 0 && disk_.pays(asked_by(session, cache, digests), below);
-  return pays ? count : in_dram;
+  const DiskCache::Asked asked = asked_by(session, cache, digests);
+  const bool awaits = count < digests.size() && disk_.awaits_answer(asked, count);
+  const bool pays = below.blocks > 0 && disk_.pays(asked, below);
+  return {pays ? count : in_dram, awaits};
 }
 
 // The leading blocks that DRAM has are already being copied before anything is read, so they cannot

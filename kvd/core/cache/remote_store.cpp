@@ -27,7 +27,7 @@ std::optional<Digest> RemoteStore::there(const store::KeySpace& space, const Dig
 // Blocks are of use behind those before them, so nothing is asked where the first is known to be
 // missing.
 void RemoteStore::ask(const store::KeySpace& space, std::span<const Digest> chain) {
-  const DiskClasses::Disk* disk = on() ? classes_.find(space) : nullptr;
+  const DiskClasses::Disk* disk = classes_.find(space);
   if (disk == nullptr || asking_.size() >= kMostAsking) return;
   std::vector<Digest> names;
   for (const Digest& digest : chain.first(std::min(chain.size(), kMostAsked))) {
@@ -47,7 +47,6 @@ void RemoteStore::ask(const store::KeySpace& space, std::span<const Digest> chai
 
 bool RemoteStore::awaits(const store::KeySpace& space, std::span<const Digest> chain,
                          double seconds) {
-  if (!on()) return false;
   ask(space, chain);
   return names_.awaited(classes_.remote_name(space, chain.front()), context_.now,
                         Nanoseconds(static_cast<std::int64_t>(1e9 * seconds)));

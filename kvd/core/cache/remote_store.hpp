@@ -35,9 +35,8 @@ class RemoteStore {
   /// DiskClasses::find() of the space.
   [[nodiscard]] std::optional<Digest> there(const store::KeySpace& space,
                                             const Digest& digest) const;
-  /// Has the store asked for what is not known of the chain; the answer comes later.
-  void ask(const store::KeySpace& space, std::span<const Digest> chain);
-  /// The same; whether the answer about the first block is worth so many seconds of waiting.
+  /// Has the store asked for what is not known of the chain; the answer comes later. Whether that
+  /// about the first block was asked for within the last `seconds`. Precondition: as of there().
   [[nodiscard]] bool awaits(const store::KeySpace& space, std::span<const Digest> chain,
                             double seconds);
   [[nodiscard]] bool is_asked() const { return !asking_.empty(); }
@@ -62,6 +61,7 @@ class RemoteStore {
     Digest name;
     Bytes bytes;
   };
+  void ask(const store::KeySpace& space, std::span<const Digest> chain);
   /// False: nothing more goes there now.
   [[nodiscard]] bool write(const store::ForDisk& row);
 

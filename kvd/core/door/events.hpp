@@ -208,6 +208,7 @@ struct CacheBlocks {
   std::vector<Digest> digests;
   /// For store and load: where in the region; as many as digests.
   std::vector<std::uint32_t> blocks;
+  bool await = false;  ///< for a lookup: WouldBlock while the answer of remote servers is awaited
 };
 struct Stats {};
 struct Ping {};

@@ -46,16 +46,16 @@ class Engine {
   static constexpr std::uint64_t kBlock = 256 << 10;
   static constexpr std::uint32_t kBlocks = 8;
 
-  explicit Engine(const KvdProcess& kvd) {
+  explicit Engine(const KvdProcess& kvd, bool awaits = false) {
     kvd_client::Options options;
     options.endpoint = kvd.endpoint();
     client_.emplace(std::move(kvd_client::Client::open(options)).value());
     region_ = client_->allocate_region(kBlocks * kBlock, kPatience).value();
-    cache_ =
-        client_->caches()
-            .open({"model", 16, kBlock, region_.id, region_.bytes / kBlock, {{0, kBlock, kBlock}}},
-                  kPatience)
-            .value();
+    const std::uint64_t blocks = region_.bytes / kBlock;
+    cache_ = client_->caches()
+                 .open({"model", 16, kBlock, region_.id, blocks, {{0, kBlock, kBlock}}, awaits},
+                       kPatience)
+                 .value();
   }
   /// All blocks of a prompt.
   void store(std::uint8_t prompt) {
@@ -66,6 +66,17 @@ class Engine {
   }
   [[nodiscard]] std::uint64_t leading(std::uint8_t prompt) {
     return client_->caches().lookup(cache_, digests(prompt), kPatience).value();
+  }
+  /// The first answer of a cache that awaits the servers.
+  [[nodiscard]] std::uint64_t leading_in_the_end(std::uint8_t prompt) {
+    auto found = client_->caches().lookup(cache_, digests(prompt), kPatience);
+    const bool ended = poll_until([&] {
+      const bool waits = !found.ok() && found.error().code == kvd_client::ErrorCode::kWouldBlock;
+      if (waits) found = client_->caches().lookup(cache_, digests(prompt), kPatience);
+      return !waits;
+    });
+    EXPECT_TRUE(ended && found.ok()) << (found.ok() ? "it waits on" : found.error().message);
+    return found.ok() ? *found : 0;
   }
   /// Asks again until all are known.
   [[nodiscard]] bool finds(std::uint8_t prompt) {
@@ -156,6 +167,16 @@ TEST_F(RemoteNodes, WhatOneStoresTheOtherLoads) {
   EXPECT_TRUE(poll_until([&] { return remote(*first_)["stores"] == 8; }));
   EXPECT_EQ(second_->metric("kvd_remote_blocks_total{direction=\"load\"}"), 8);
   EXPECT_EQ(second_->metric("kvd_remote_server_up{server=\"" + server_->address() + "\"}"), 1);
+}
+
+TEST_F(RemoteNodes, WhoeverAwaitsTheServersFindsAllAtOnceOrNothing) {
+  ASSERT_TRUE(is_on(*first_, true) && is_on(*second_, true));
+  Engine on_first(*first_), on_second(*second_, true);
+  on_first.store(1);
+  ASSERT_TRUE(has(8)) << first_->log();
+  EXPECT_EQ(on_second.leading_in_the_end(1), 8u);
+  EXPECT_EQ(on_second.leading_in_the_end(2), 0u);
+  EXPECT_TRUE(on_second.load(1));
 }
 
 TEST_F(RemoteNodes, AChangedByteIsAMiss) {
