@@ -85,6 +85,14 @@ struct Promptness {
   std::string realtime = "auto";  ///< engine.realtime: auto or never
 };
 
+struct CudaSettings {
+  std::string device;          ///< ordinal or UUID; empty: the first
+  std::string dram = "memfd";  ///< what DRAM slabs are: memfd, host_numa or auto
+  Nanoseconds burst{100'000};  ///< how long the GPU copies at a time; zero: in a row
+  /// A copy that stands still for this long means a lost device.
+  Nanoseconds watchdog{30'000'000'000};
+};
+
 /// Everything that can be set: in a TOML file, by KVD_* in the environment, or by flags; the later
 /// one wins. The default of every member is what runs without any file. docs:
 /// deploy/config/kvd.toml.
@@ -103,13 +111,7 @@ struct Config {
   Bytes slab;                  ///< zero: 64 MiB, on CUDA 256 MiB, less when the pool is smaller
   Bytes reserve = 512 * kMiB;  ///< memory left to the rest of the machine
 
-  // cuda
-  std::string cuda_device;          ///< ordinal or UUID; empty: the first
-  std::string cuda_dram = "memfd";  ///< what DRAM slabs are: memfd, host_numa or auto
-  Nanoseconds cuda_burst{100'000};  ///< how long the GPU copies at a time; zero: in a row
-  /// A copy that stands still for this long means a lost device.
-  Nanoseconds cuda_watchdog{30'000'000'000};
-
+  CudaSettings cuda;
   DiskSettings disk;
   RemoteSettings remote;
 

@@ -238,15 +238,15 @@ void check_engine(const Config& config, Faults& faults) {
 }
 
 void check_cuda(const Config& config, Faults& faults) {
-  const std::string& dram = config.cuda_dram;
+  const std::string& dram = config.cuda.dram;
   if (dram != "memfd" && dram != "host_numa" && dram != "auto") {
     faults.push_back("cuda.dram: must be memfd, host_numa or auto, is \"" + dram + "\"");
   }
-  const bool in_a_row = config.cuda_burst == Nanoseconds(0);
-  if (!in_a_row && (config.cuda_burst < kMinBurst || config.cuda_burst > kMaxBurst)) {
+  const bool in_a_row = config.cuda.burst == Nanoseconds(0);
+  if (!in_a_row && (config.cuda.burst < kMinBurst || config.cuda.burst > kMaxBurst)) {
     faults.push_back("cuda.burst: must be from 5us to 10ms, or 0: without a gap between two");
   }
-  if (config.cuda_watchdog <= Nanoseconds(0)) {
+  if (config.cuda.watchdog <= Nanoseconds(0)) {
     faults.push_back("cuda.watchdog: must be longer than zero");
   }
 }
@@ -334,7 +334,7 @@ std::uint32_t Config::all_slabs(Tier tier) const {
 
 const std::string& gpu_of(const Config& config, std::size_t device) {
   const std::string& own = config.devices.at(device).gpu;
-  return own.empty() ? config.cuda_device : own;
+  return own.empty() ? config.cuda.device : own;
 }
 
 std::vector<std::string> faults(const Config& config) {

@@ -71,20 +71,20 @@ Keys memory_keys() {
       key(
           "cuda.device", "which GPU: its number or UUID; empty: the first",
           "where the machine has several GPUs", kText,
-          [](auto& c) -> auto& { return c.cuda_device; }),
+          [](auto& c) -> auto& { return c.cuda.device; }),
       key(
           "cuda.dram", "DRAM is memfd or host_numa (made and pinned by the driver), or auto",
           "host_numa on Grace, where the CPU's memory is beside the GPU", kText,
-          [](auto& c) -> auto& { return c.cuda_dram; }),
+          [](auto& c) -> auto& { return c.cuda.dram; }),
       key(
           "cuda.burst",
           "how long is copied at a time; engines' own copies wait as long; 0: no gaps",
           "where engines' own copies wait too long: shorter", kDuration,
-          [](auto& c) -> auto& { return c.cuda_burst; }),
+          [](auto& c) -> auto& { return c.cuda.burst; }),
       key(
           "cuda.watchdog", "a copy that stands still for longer means that the GPU is lost",
           "leave it; longer where other work holds the GPU for long", kDuration,
-          [](auto& c) -> auto& { return c.cuda_watchdog; }),
+          [](auto& c) -> auto& { return c.cuda.watchdog; }),
       key(
           "link.bandwidth", "host backend: copy rate of each device and direction, or unlimited",
           "to imitate a slower link without a GPU", kRate,
