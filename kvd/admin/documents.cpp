@@ -1,6 +1,5 @@
 #include "kvd/admin/documents.hpp"
 
-#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <map>
@@ -332,43 +331,11 @@ std::string cache_document(const ControllerStatus& status) {
                   {"found_tokens", tiers(prefixes.found[0], prefixes.found[1])}});
 }
 
-std::string remote_document(const ControllerStatus& status) {
-  Json servers = Json::array();
-  for (const core::RemoteServer& s : status.remote_servers) {
-    servers.push_back({{"server", s.server},
-                       {"on", s.on},
-                       {"why", s.why},
-                       {"loads", s.loads},
-                       {"misses", s.misses},
-                       {"stores", s.stores},
-                       {"renewals", s.renewals},
-                       {"finds", s.finds},
-                       {"errors", s.errors},
-                       {"offs", s.offs},
-                       {"received_bytes", s.bytes_in.value},
-                       {"sent_bytes", s.bytes_out.value},
-                       {"round_trip_s", s.round_trip_s}});
-  }
-  const auto& remote = status.counters.prefixes.remote;
-  return to_text({{"servers", std::move(servers)},
-                  {"loads", remote.loads},
-                  {"stores", remote.stores},
-                  {"load_failures", remote.load_failures},
-                  {"store_failures", remote.store_failures},
-                  {"late", remote.late},
-                  {"refused", remote.refused}});
-}
-
 std::string status_document(const ControllerStatus& status, const DaemonInfo& info) {
   Json out = daemon_json(info);
   out["pools"] = tiers_json(status, info);
   out["orphaned_bytes"] = status.orphaned.value;
   out["cached_bytes"] = {{"hbm", status.cached[0].value}, {"dram", status.cached[1].value}};
-  const auto& servers = status.remote_servers;
-  out["remote"] = {{"servers", servers.size()},
-                   {"on", std::ranges::count(servers, true, &core::RemoteServer::on)},
-                   {"loads", status.counters.prefixes.remote.loads},
-                   {"stores", status.counters.prefixes.remote.stores}};
   out["engines"] = status.engines.size();
   out["drains"] = status.drain.has_value();
   out["requests"] = requests_by_state(status);

@@ -14,7 +14,6 @@ enum class View {
   kEngines,
   kRequests,
   kCache,
-  kRemote,
   kAdvice,
   kPlan,
   kEvents,

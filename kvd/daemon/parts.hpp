@@ -48,7 +48,6 @@ struct Parts {
     std::unique_ptr<KeptMemory> kept;
     std::unique_ptr<Device> device;
     std::unique_ptr<core::Controller> controller;
-    std::unique_ptr<remote::RemoteTier> remote;  ///< null: none
     transport::AttachListener listener;
     std::unique_ptr<transport::CommandServer> server;
   };
@@ -58,7 +57,7 @@ struct Parts {
   static Result<std::unique_ptr<Parts>> open(Config config, const Shared& shared, BootId boot,
                                              KeptDescriptors kept);
   ~Parts();
-  /// Ends disks and remote servers before the memory goes, and writes the disks' checkpoints.
+  /// Ends the disks before the memory goes, and writes their checkpoints.
   void end_disks();
   Parts(const Parts&) = delete;
   Parts& operator=(const Parts&) = delete;

@@ -239,15 +239,14 @@ struct Counters {
     std::uint64_t asked = 0;               ///< tokens of these prompts
     std::uint64_t found[kTiers] = {0, 0};  ///< tokens of these prompts that a tier had
     std::uint64_t evicted_bytes[kTiers] = {0, 0};
-    struct Lower {                          ///< a tier below DRAM
+    struct Disk {
       std::uint64_t loads = 0, stores = 0;  ///< blocks of all layer groups
       std::uint64_t load_bytes = 0, store_bytes = 0;
       std::uint64_t load_failures = 0;   ///< misses although the block was known
       std::uint64_t store_failures = 0;  ///< writes that failed, so the block is not there
-      /// Not written: the budget is spent, no slot is free, or DRAM gave the block up before.
-      std::uint64_t refused = 0;
-      std::uint64_t late = 0;  ///< requests that stopped waiting
-    } disk, remote;
+      std::uint64_t refused = 0;  ///< not written: the day's budget is spent, or no slot is free
+      std::uint64_t late = 0;     ///< requests that stopped waiting
+    } disk;
     struct Kept {
       /// Blocks of all layer groups, found of the previous daemon.
       std::uint64_t blocks[kTiers] = {0, 0};
@@ -297,16 +296,6 @@ struct DiskModel {
   double idle_s = 0;  ///< time since its last use
 };
 
-/// A server of the remote store; counts since the start. Only the shell knows them.
-struct RemoteServer {
-  std::string server;  ///< as configured
-  bool on = false;
-  std::string why;  ///< off: why; on: why nothing is written there, or empty
-  std::uint64_t loads = 0, misses = 0, stores = 0, renewals = 0, finds = 0, errors = 0, offs = 0;
-  Bytes bytes_in, bytes_out;
-  double round_trip_s = 0;  ///< 0: not measured
-};
-
 /// The whole visible state at one instant. The control thread makes it; anyone may read it.
 struct ControllerStatus {
   Counters counters;
@@ -322,7 +311,6 @@ struct ControllerStatus {
   Bytes on_disk;         ///< blocks on disk, whether or not a request names them
   DiskRates disk_rates;  ///< rates of the slowest class of blocks
   std::vector<DiskModel> disk_models;
-  std::vector<RemoteServer> remote_servers;
   std::optional<DrainStatus> drain;  ///< drain of the node; none: it is in service
   /// What the policies would be asked now, so that a decision can be repeated elsewhere.
   std::vector<RotationInput> rotation_inputs;

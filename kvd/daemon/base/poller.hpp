@@ -33,7 +33,6 @@ class Poller {
     kBell,
     kProcess,
     kDisk,
-    kRemote,
   };
   struct Ready {
     Source source = Source::kInbox;

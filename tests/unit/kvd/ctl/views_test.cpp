@@ -141,29 +141,6 @@ TEST(Views, WhatTheBlocksOfEachEngineAreOf) {
                         "     3  vllm  chat    32 x 4 KiB  -\n"));
 }
 
-TEST(Views, RemoteServersAndWhyTheyAreOff) {
-  core::ControllerStatus status;
-  EXPECT_THAT(rendered(View::kRemote, admin::remote_document(status)),
-              HasSubstr("remote.servers names them"));
-  status.remote_servers.resize(2);
-  status.remote_servers[0].server = "cache-1:6379";
-  status.remote_servers[0].on = true;
-  status.remote_servers[0].loads = 7;
-  status.remote_servers[1].server = "cache-2:6379";
-  status.remote_servers[1].why = "cache-2:6379: no answer; start the server";
-  EXPECT_THAT(rendered(View::kRemote, admin::remote_document(status)),
-              AllOf(HasSubstr("cache-1:6379  on"), HasSubstr("cache-2:6379  off"),
-                    HasSubstr("\ncache-2:6379: no answer; start the server\n")));
-  status.counters.prefixes.remote.refused = 3;
-  EXPECT_THAT(rendered(View::kRemote, admin::remote_document(status)),
-              HasSubstr("3 blocks made way in DRAM before they were written: raise remote.budget"));
-  EXPECT_THAT(rendered(View::kStatus, admin::status_document({}, info())),
-              Not(HasSubstr("remote:")));
-  status.counters.prefixes.remote.loads = 7;
-  EXPECT_THAT(rendered(View::kStatus, admin::status_document(status, info())),
-              HasSubstr("\nremote:   1 of 2 servers on; 7 blocks loaded, 0 stored"));
-}
-
 TEST(Views, AdviceByEngineAndTier) {
   core::ControllerStatus status;
   EXPECT_THAT(rendered(View::kAdvice, admin::advice_document(status)), HasSubstr("no engine"));
