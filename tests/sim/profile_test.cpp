@@ -31,9 +31,9 @@ TEST(Toml, ReadsTablesValuesAndComments) {
 }
 
 TEST(Toml, RefusesTheRestWithItsLine) {
-  for (const char* bad : {"a", "a =", "a = b", "a = 1 2", "a = \"b", "a = \"b\" c", "a = nan",
-                          "a = inf", "a = 1__0", "a = _1", "a b = 1", "[a", "[a] b", R"(a = "\n")",
-                          "a = 1\na = 2", "[a]\n[a]", "a = 0x1", "a = 1979-05-27"}) {
+  for (const char* bad :
+       {"a", "a =", "a = b", "a = 1 2", "a = \"b", "a = \"b\" c", "a = nan", "a = inf", "a = 1__0",
+        "a = _1", "a b = 1", "[a", "[a] b", "a = 1\na = 2", "[a]\n[a]", "a = 1979-05-27"}) {
     const auto entries = read_toml("# one\n" + std::string(bad) + "\n", "f");
     ASSERT_FALSE(entries.ok()) << bad;
     EXPECT_THAT(entries.error().message, HasSubstr("f:")) << bad;

@@ -1,10 +1,9 @@
-#include <toml++/toml.h>
-
 #include <algorithm>
 #include <sstream>
 
 #include "ipc/vocabulary/bounded_input.hpp"
 #include "kvd/daemon/config/config_sources.hpp"
+#include "kvd/toml/toml.hpp"
 
 namespace kvd::daemon {
 namespace {
@@ -163,39 +162,15 @@ class FileReader {
 
 }  // namespace
 
-// The parser bounds brackets itself, but each part of a name is a frame of its stack, so names are
-// checked here. A name ends with its line, and none of its parts is empty: dots side by side fill a
-// comment or a string.
-Result<std::string> read_toml_text(const std::string& file) {
-  constexpr Bytes kMost = kMiB;
-  constexpr int kMostDots = 128;
-  KVD_ASSIGN_OR_RETURN(std::string text, read_bounded(file, kMost));
-  int dots = 0;
-  char before = '\n';
-  for (const char c : text) {
-    if (c == '\n') dots = 0;
-    if (c == '.' && before != '.' && ++dots > kMostDots) {
-      return make_error(ErrorCode::kInvalidArgument,
-                        file + ": a line has more than " + std::to_string(kMostDots) +
-                            " dots: shorten its name or break the line");
-    }
-    before = c;
-  }
-  return text;
-}
-
 void read_config_file(const std::string& name, Config& config, FaultList& faults) {
-  const auto text = read_toml_text(name);
+  const auto text = read_bounded(name, kMiB);
   if (!text.ok()) {
     return faults.add(name, "cannot be read",
                       text.error().message + "; name a TOML file with --config or KVD_CONFIG");
   }
-  try {
-    FileReader(name, config, faults).read(toml::parse(*text, name));
-  } catch (const toml::parse_error& error) {
-    const auto line = std::to_string(error.source().begin.line);
-    faults.add(name + ":" + line, "not TOML", std::string(error.description()));
-  }
+  const auto root = parse_toml(*text, name);
+  if (!root.ok()) return faults.add(root.error().message);
+  FileReader(name, config, faults).read(*root);
 }
 
 }  // namespace kvd::daemon

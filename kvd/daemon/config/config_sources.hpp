@@ -13,6 +13,7 @@ namespace kvd::daemon {
 /// values are together, still names its file and line, variable or flag.
 class FaultList {
  public:
+  void add(std::string line) { lines_.push_back(std::move(line)); }
   void add(const std::string& origin, const std::string& path, const std::string& message) {
     lines_.push_back(origin + ": " + path + ": " + message);
   }
@@ -42,11 +43,6 @@ void apply(const Setting<T>& key, T& target, const std::string& text, const std:
   const Status status = key.set(target, text);
   if (!status.ok()) faults.add(origin, path, status.error().message);
 }
-
-/// The text of a TOML file, for a parser whose stack grows with what it reads. Errors: NotFound
-/// where it cannot be read; InvalidArgument where it is too large, or where a name in it has too
-/// many parts.
-[[nodiscard]] Result<std::string> read_toml_text(const std::string& file);
 
 /// Sets the keys that the TOML file `name` contains.
 void read_config_file(const std::string& name, Config& config, FaultList& faults);

@@ -18,10 +18,9 @@ struct TomlEntry {
   std::size_t line = 0;
 };
 
-/// Reads the part of TOML 1.0 that profiles use: tables, bare keys, basic strings on one line,
-/// floats and decimal integers, true and false, comments. Unlike toml++ it keeps the comments,
-/// which say where a figure comes from. Errors: InvalidArgument with name and line for anything
-/// else, and for a key given twice.
+/// The values of a TOML document in their order, with the comments that say where a figure comes
+/// from. Errors: those of parse_toml(); InvalidArgument with name and line for a value that is
+/// no finite number, true, false or string.
 [[nodiscard]] Result<std::vector<TomlEntry>> read_toml(std::string_view text,
                                                        const std::string& name);
 
