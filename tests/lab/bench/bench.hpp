@@ -26,6 +26,9 @@ struct Arguments {
   /// The number after `flag`, or `otherwise` where the flag is absent. Errors: a flag without a
   /// number ends the program with a usage message.
   [[nodiscard]] double number(std::string_view flag, double otherwise) const;
+  /// The text after `flag`; none: the flag is absent. Errors: a flag without a text ends the
+  /// program with a usage message.
+  [[nodiscard]] std::optional<std::string> text(std::string_view flag) const;
 };
 
 /// A benchmark: its name, a line for --help, a function that returns the exit status, and what

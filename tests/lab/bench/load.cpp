@@ -125,9 +125,8 @@ int load(const Arguments& arguments) {
   const double disk = arguments.number("--disk-gb-s", 6) * 1e9;
   options.rate = arguments.number("--rate", 1);
   options.requests = static_cast<std::size_t>(std::clamp(requests, 1.0, 1e6));
-  const auto trace = std::find(arguments.rest.begin(), arguments.rest.end(), "--trace");
-  const bool given = trace != arguments.rest.end() && trace + 1 != arguments.rest.end();
-  const auto workload = sim::make_workload(given ? *(trace + 1) : "gen:chat", options);
+  const std::string trace = arguments.text("--trace").value_or("gen:chat");
+  const auto workload = sim::make_workload(trace, options);
   if (!workload.ok() || !(disk > 0)) {
     std::fprintf(stderr, "kvd-bench load: %s\n",
                  workload.ok() ? "--disk-gb-s is above 0" : workload.error().message.c_str());

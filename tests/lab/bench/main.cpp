@@ -102,6 +102,14 @@ double Arguments::number(std::string_view flag, double otherwise) const {
   std::exit(2);
 }
 
+std::optional<std::string> Arguments::text(std::string_view flag) const {
+  const auto at = std::find(rest.begin(), rest.end(), flag);
+  if (at == rest.end()) return std::nullopt;
+  if (at + 1 != rest.end()) return at[1];
+  std::fprintf(stderr, "kvd-bench: %s needs a value\n", at->c_str());
+  std::exit(2);
+}
+
 int print_rows(const std::vector<Row>& rows, bool json) {
   json ? print_json(rows) : print_table(rows);
   return 0;

@@ -95,9 +95,8 @@ int run(const Arguments& arguments) {
   options.budget_ms = arguments.number("--budget-ms", options.requests <= 16 ? 10 : 50);
   options.seed = static_cast<std::uint64_t>(arguments.number("--seed", 1));
   options.reference_ms = arguments.number("--reference-ms", 300);
-  const auto buffer = std::find(arguments.rest.begin(), arguments.rest.end(), "--buffer");
-  const bool named = buffer != arguments.rest.end() && buffer + 1 != arguments.rest.end();
-  options.buffer = named && *(buffer + 1) == "eq1" ? BufferRule::kEq1 : BufferRule::kStrict;
+  const bool eq1 = arguments.text("--buffer") == "eq1";
+  options.buffer = eq1 ? BufferRule::kEq1 : BufferRule::kStrict;
   if (options.layers < 2 || options.layers > 1024 || options.requests < 1 ||
       options.instances < 1) {
     std::fprintf(stderr, "kvd-bench: planner needs 2..1024 layers, a request and an instance\n");

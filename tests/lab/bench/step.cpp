@@ -9,7 +9,7 @@ namespace kvd::bench::step_benchmark {
 namespace {
 
 constexpr const char* kHelp =
-    R"(usage: kvd-bench step [--json] [--prompt TOKENS] [--steps N]
+    R"(usage: kvd-bench step [--json] [--prompt TOKENS] [--steps N] [--row NAME]
 
 CPU time of one step in Controller::on, by how many requests run: step_16 to step_1024. In each step
 every request that runs reports a token, one in 16 seals a block, and 64 others wait. _stream: half
@@ -18,6 +18,7 @@ many are parked, and not all can grow to what they announced. The floor is copyi
 their 99th percentile (_p99).
 
   --prompt TOKENS   256 to 1024, in whole blocks of 16: 256     --steps N   of a row: 256
+  --row NAME        only this one and its _p99, as step_64_tight: all
 
 Limits: step_64 40 us, step_64_stream 120 us, step_1024 500 us.
 )";
@@ -37,6 +38,10 @@ double p99(std::vector<double> values) {
   return *at;
 }
 
+std::string name_of(std::uint32_t running, const Load& load) {
+  return "step_" + std::to_string(running) + load.suffix;
+}
+
 void measure(const Load& load, std::uint32_t running, std::int64_t prompt, std::uint32_t steps,
              std::vector<Row>& rows) {
   std::vector<double> values, floors;
@@ -50,7 +55,7 @@ void measure(const Load& load, std::uint32_t running, std::int64_t prompt, std::
     const std::string fault = world.fault();
     KVD_CHECK(fault.empty(), ("the load is not what it should be: " + fault).c_str());
   }
-  const std::string name = "step_" + std::to_string(running) + load.suffix;
+  const std::string name = name_of(running, load);
   const auto add = [&](const std::string& row, double value, double floor) {
     rows.push_back({row, value, floor, value / floor, "us"});
   };
@@ -60,6 +65,7 @@ void measure(const Load& load, std::uint32_t running, std::int64_t prompt, std::
 
 int run(const Arguments& arguments) {
   const double prompt = arguments.number("--prompt", 256), steps = arguments.number("--steps", 256);
+  const auto only = arguments.text("--row");
   if (prompt < StepWorld::kLeastPrompt || prompt > 1024 || steps < 1 || steps > 1e6) {
     std::fprintf(stderr, "kvd-bench step: --prompt is 256 to 1024, --steps 1 to 1000000\n");
     return 2;
@@ -68,9 +74,14 @@ int run(const Arguments& arguments) {
   std::vector<Row> rows;
   for (const std::uint32_t running : {16U, 64U, 256U, 1024U}) {
     for (const Load& load : kLoads) {
+      if (only && *only != name_of(running, load)) continue;
       measure(load, running, blocks * StepWorld::kBlockTokens, static_cast<std::uint32_t>(steps),
               rows);
     }
+  }
+  if (rows.empty()) {
+    std::fprintf(stderr, "kvd-bench step: no row is named %s\n", only->c_str());
+    return 2;
   }
   return print_rows(rows, arguments.json);
 }
