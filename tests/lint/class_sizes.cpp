@@ -33,6 +33,8 @@ class Reader {
   struct Head {
     std::string name;
     std::size_t body = 0;  ///< after its brace
+    bool is_struct = false;
+    std::string bases;
   };
 
   [[nodiscard]] std::string_view word_at(std::size_t at) const {
@@ -55,7 +57,8 @@ class Reader {
     const auto from = code_.begin() + static_cast<std::ptrdiff_t>(at_ + keyword.size());
     const auto flags = std::regex_constants::match_continuous;
     if (!std::regex_search(from, code_.end(), match, kHead, flags)) return std::nullopt;
-    return Head{match[1], at_ + keyword.size() + static_cast<std::size_t>(match.length())};
+    return Head{match[1], at_ + keyword.size() + static_cast<std::size_t>(match.length()),
+                keyword == "struct", match[3]};
   }
 
   /// A class definition at this place, with its members; `outer`: of what it is a member.
@@ -64,12 +67,18 @@ class Reader {
     if (!found) return false;
     const auto begin = code_.begin();
     const auto lines = std::count(begin, begin + static_cast<std::ptrdiff_t>(at_), '\n');
-    ClassSize size{file_, static_cast<std::size_t>(lines) + 1, around + found->name, 0, 0};
+    ClassSize size{file_,
+                   static_cast<std::size_t>(lines) + 1,
+                   around + found->name,
+                   0,
+                   {},
+                   found->is_struct,
+                   found->bases};
     at_ = found->body;
     for (skip_spaces(); at_ < code_.size() && code_[at_] != '}'; skip_spaces()) take_member(size);
     ++at_;
     found_.push_back(size);
-    if (outer) outer->fields += declarators_to_end();
+    if (outer) take_declarators(*outer, found->name);
     return true;
   }
 
@@ -91,7 +100,7 @@ class Reader {
     } else if (word == "enum") {
       at_ = code_.find_first_of("{;", at_);
       if (code_[at_] == '{') skip_brackets();
-      size.fields += declarators_to_end();
+      take_declarators(size, "enum");
     } else {
       take_declaration(size);
     }
@@ -113,9 +122,13 @@ class Reader {
       } else if (code_[at_] == '(') {
         return take_function(size);
       } else if (code_[at_] == ',' || code_[at_] == '=' || code_[at_] == '{' || code_[at_] == ';') {
+        static const std::regex kField(R"re(\s*([^]*?)\s*(\w+)(\s|\[[^]*\])*)re");
         const std::string declared = code_.substr(from, at_ - from);
-        const std::size_t count = 1 + commas_to_end();
-        if (!std::regex_search(declared, std::regex(R"(\bstatic\b)"))) size.fields += count;
+        std::smatch match;
+        const bool own = std::regex_match(declared, match, kField) &&
+                         !std::regex_search(declared, std::regex(R"(\bstatic\b)"));
+        if (own) size.fields.push_back({match[1], match[2]});
+        take_names(own ? &size : nullptr, match[1]);
         return;
       } else {
         ++at_;
@@ -163,25 +176,27 @@ class Reader {
     }
   }
 
-  void skip_to_end() { (void)commas_to_end(); }
+  void skip_to_end() { take_names(nullptr, ""); }
 
-  /// Commas outside of brackets up to the semicolon, and behind it.
-  std::size_t commas_to_end() {
-    std::size_t commas = 0;
+  /// Fields of this type whose names follow the commas up to the semicolon; ends behind it.
+  void take_names(ClassSize* size, const std::string& type) {
     while (at_ < code_.size() && code_[at_] != ';') {
       const char c = code_[at_];
-      if (c == ',') ++commas;
       c == '(' || c == '{' || c == '[' ? skip_brackets() : void(++at_);
+      if (c == ',') take_name(size, type);
     }
     ++at_;
-    return commas;
+  }
+  void take_name(ClassSize* size, const std::string& type) {
+    skip_spaces();
+    if (size != nullptr) size->fields.push_back({type, std::string(word_at(at_))});
   }
 
   /// What a type is used for at once: `struct A {} a, b;` declares two.
-  std::size_t declarators_to_end() {
+  void take_declarators(ClassSize& size, const std::string& type) {
     skip_spaces();
-    const bool none = at_ >= code_.size() || code_[at_] == ';';
-    return commas_to_end() + (none ? 0 : 1);
+    if (at_ < code_.size() && code_[at_] != ';') take_name(&size, type);
+    take_names(&size, type);
   }
 
   const fs::path& file_;
@@ -202,32 +217,38 @@ std::vector<ClassSize> class_sizes(const fs::path& file, const std::string& text
   return Reader(file, code).read();
 }
 
-std::vector<Finding> check_class_sizes(const fs::path& root, const std::vector<LargeClass>& large) {
-  std::vector<Finding> findings;
-  std::vector<const LargeClass*> needed;
+std::vector<ClassSize> class_sizes_under(const fs::path& root) {
+  std::vector<ClassSize> all;
   const auto in_kvd = [&](const fs::path& file) {
     return is_checked(file.lexically_relative(root));
   };
   for (const fs::path& file : files_under(root, in_kvd)) {
     std::ifstream stream(root / file);
     const std::string text{std::istreambuf_iterator<char>(stream), {}};
-    for (const ClassSize& size : class_sizes(file, text)) {
-      const bool fits = size.functions <= kMostFunctions && size.fields <= kMostFields;
-      const auto listed = std::find_if(large.begin(), large.end(), [&](const LargeClass& one) {
-        return one.file == file && one.name == size.name;
-      });
-      if (fits) continue;
-      if (listed != large.end()) needed.push_back(&*listed);
-      const std::size_t functions =
-          std::max(kMostFunctions, listed == large.end() ? 0 : listed->functions);
-      const std::size_t fields = std::max(kMostFields, listed == large.end() ? 0 : listed->fields);
-      if (size.functions <= functions && size.fields <= fields) continue;
-      findings.push_back({file, size.line,
-                          size.name + " has " + std::to_string(size.functions) + " functions and " +
-                              std::to_string(size.fields) + " fields, more than " +
-                              std::to_string(functions) + " and " + std::to_string(fields) +
-                              ": make parts of it, each with a header of its own"});
-    }
+    for (ClassSize& size : class_sizes(file, text)) all.push_back(std::move(size));
+  }
+  return all;
+}
+
+std::vector<Finding> check_class_sizes(const fs::path& root, const std::vector<LargeClass>& large) {
+  std::vector<Finding> findings;
+  std::vector<const LargeClass*> needed;
+  for (const ClassSize& size : class_sizes_under(root)) {
+    const bool fits = size.functions <= kMostFunctions && size.fields.size() <= kMostFields;
+    const auto listed = std::find_if(large.begin(), large.end(), [&](const LargeClass& one) {
+      return one.file == size.file && one.name == size.name;
+    });
+    if (fits) continue;
+    if (listed != large.end()) needed.push_back(&*listed);
+    const std::size_t functions =
+        std::max(kMostFunctions, listed == large.end() ? 0 : listed->functions);
+    const std::size_t fields = std::max(kMostFields, listed == large.end() ? 0 : listed->fields);
+    if (size.functions <= functions && size.fields.size() <= fields) continue;
+    findings.push_back({size.file, size.line,
+                        size.name + " has " + std::to_string(size.functions) + " functions and " +
+                            std::to_string(size.fields.size()) + " fields, more than " +
+                            std::to_string(functions) + " and " + std::to_string(fields) +
+                            ": make parts of it, each with a header of its own"});
   }
   for (const LargeClass& one : large) {
     if (std::find(needed.begin(), needed.end(), &one) != needed.end()) continue;

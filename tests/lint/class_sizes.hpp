@@ -9,6 +9,11 @@
 
 namespace kvd::lint {
 
+struct Field {
+  std::string type;  ///< as written, or the name of the struct that is defined there
+  std::string name;
+};
+
 /// What a header declares in one class or struct. Inherited members, constants, types, friends and
 /// deleted functions are not counted; overloads are, one by one.
 struct ClassSize {
@@ -16,11 +21,16 @@ struct ClassSize {
   std::size_t line = 0;
   std::string name;  ///< with the classes around it: Controller::Config
   std::size_t functions = 0;
-  std::size_t fields = 0;
+  std::vector<Field> fields;
+  bool is_struct = false;
+  std::string bases;  ///< as written, after the colon
 };
 
 /// The classes and structs that `text`, of a C++ header, defines.
 std::vector<ClassSize> class_sizes(const std::filesystem::path& file, const std::string& text);
+
+/// The classes and structs of every header outside of tests/.
+std::vector<ClassSize> class_sizes_under(const std::filesystem::path& root);
 
 /// A class that may be larger than the others, up to these numbers, until it is rebuilt.
 struct LargeClass {

@@ -65,7 +65,7 @@ class A final : public B<T> {
   EXPECT_EQ(size.name, "A");
   EXPECT_EQ(size.line, 3u);
   EXPECT_EQ(size.functions, 8u);
-  EXPECT_EQ(size.fields, 0u);
+  EXPECT_THAT(size.fields, IsEmpty());
 }
 
 TEST(ClassSizes, CountFieldsOfEveryKind) {
@@ -86,7 +86,9 @@ struct A {
 };
 )");
   EXPECT_EQ(size.functions, 0u);
-  EXPECT_EQ(size.fields, 10u);
+  std::string names;
+  for (const Field& field : size.fields) names += field.name + " ";
+  EXPECT_EQ(names, "a b c call rows of body kind text large ");
 }
 
 TEST(ClassSizes, CountWhatIsInsideOfAnotherByItself) {
@@ -109,9 +111,10 @@ struct A::State {
 )");
   ASSERT_THAT(sizes, SizeIs(4));
   EXPECT_EQ(sizes[0].name, "A::B");
-  EXPECT_EQ(sizes[0].fields, 2u);
+  EXPECT_THAT(sizes[0].fields, SizeIs(2));
   EXPECT_EQ(sizes[2].name, "A");
-  EXPECT_EQ(sizes[2].fields, 3u);
+  EXPECT_THAT(sizes[2].fields, SizeIs(3));
+  EXPECT_EQ(sizes[2].fields[0].type, "B");
   EXPECT_EQ(sizes[3].name, "A::State");
   EXPECT_EQ(sizes[3].functions, 1u);
 }

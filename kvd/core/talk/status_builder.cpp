@@ -98,32 +98,32 @@ RequestStatus StatusBuilder::seen_status(const Seen& request, bool runs,
                                          std::optional<TimePoint> passes) const {
   const Slo& slo = request.goal.slo;
   const bool begun = request.times.has_token;
-  RequestStatus r;
-  r.key = request.key;
-  r.state = request.state();
-  r.prompt_tokens = request.goal.prompt.value;
-  r.tokens = request.progress.tokens.value;
-  r.max_new_tokens = request.goal.max_new.value;
+  RequestStatus row;
+  row.key = request.key;
+  row.state = request.state();
+  row.prompt_tokens = request.goal.prompt.value;
+  row.tokens = request.progress.tokens.value;
+  row.max_new_tokens = request.goal.max_new.value;
   planner::RotationRequest seen = Knowledge::as_timed(request);
   seen.t_run = request.times.run_since;
   if (runs) seen.state = planner::RequestState::kRunning;
-  r.vlt_s = virtual_lag(seen, planner::Seconds(context_.now), context_.rotation_config());
-  r.goals = {request.goal.slo_class,        begun, to_seconds(slo.ttft), to_seconds(slo.tbt),
-             to_seconds(slo.longest_gap()), {}};
-  if (passes) r.goals.late_s = to_seconds(context_.now - *passes);
-  r.rotations = request.order.rotations;
-  r.skips = request.order.skips;
-  r.age_s = to_seconds(context_.now - request.times.arrived);
-  return r;
+  row.vlt_s = virtual_lag(seen, planner::Seconds(context_.now), context_.rotation_config());
+  row.goals = {request.goal.slo_class,        begun, to_seconds(slo.ttft), to_seconds(slo.tbt),
+               to_seconds(slo.longest_gap()), {}};
+  if (passes) row.goals.late_s = to_seconds(context_.now - *passes);
+  row.rotations = request.order.rotations;
+  row.skips = request.order.skips;
+  row.age_s = to_seconds(context_.now - request.times.arrived);
+  return row;
 }
 
 RequestStatus StatusBuilder::request_status(const Request& request, const Waits& waits) const {
-  RequestStatus r = seen_status(request, request.runs(), request.goal_passes());
-  r.hbm = memory_.hbm_bytes(request);
-  r.dram = requests_.session_of(request).shape.slot_bytes() * request.dram_slots();
-  r.waits_for = waits.of(request);
-  r.promised = request.promised.has_value();
-  return r;
+  RequestStatus row = seen_status(request, request.runs(), request.goal_passes());
+  row.hbm = memory_.hbm_bytes(request);
+  row.dram = requests_.session_of(request).shape.slot_bytes() * request.dram_slots();
+  row.waits_for = waits.of(request);
+  row.promised = request.promised.has_value();
+  return row;
 }
 
 // Its blocks are in a region, or wherever its engine keeps them.
@@ -132,11 +132,11 @@ RequestStatus StatusBuilder::placed_status(const Session& session,
   const bool runs = request.let_in || request.runs();
   // While nobody waits, no call tells of the tokens of running requests, nor which ones have gone.
   const bool told = !runs && session.placed->is_news(context_.now);
-  RequestStatus r = seen_status(request, runs, told ? request.goal_passes() : std::nullopt);
-  if (runs) r.state = request.times.has_token ? RequestState::kRunning : RequestState::kPrefill;
-  r.tokens = request.progress.planned.value;
-  r.waits_for = session.life.responsive ? request.waits_for : WaitReason::kSilent;
-  if (session.life.responsive && !runs && !told) r.waits_for = WaitReason::kStep;
+  RequestStatus row = seen_status(request, runs, told ? request.goal_passes() : std::nullopt);
+  if (runs) row.state = request.times.has_token ? RequestState::kRunning : RequestState::kPrefill;
+  row.tokens = request.progress.planned.value;
+  row.waits_for = session.life.responsive ? request.waits_for : WaitReason::kSilent;
+  if (session.life.responsive && !runs && !told) row.waits_for = WaitReason::kStep;
   return r;
 }
 
