@@ -137,7 +137,7 @@ RequestStatus StatusBuilder::placed_status(const Session& session,
   row.tokens = request.progress.planned.value;
   row.waits_for = session.life.responsive ? request.waits_for : WaitReason::kSilent;
   if (session.life.responsive && !runs && !told) row.waits_for = WaitReason::kStep;
-  return r;
+  return row;
 }
 
 PlanStatus StatusBuilder::plan_status(const Session& session) const {
