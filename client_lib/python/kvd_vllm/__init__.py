@@ -20,7 +20,7 @@ def register() -> None:
     from vllm.distributed.kv_transfer.kv_connector.factory import KVConnectorFactory
 
     try:
-        KVConnectorFactory.register_connector(CONNECTOR, "kvd_vllm.door", CONNECTOR)
+        KVConnectorFactory.register_connector(CONNECTOR, "kvd_vllm.doors.connector", CONNECTOR)
     except ValueError:
         pass  # registered already
 
@@ -29,7 +29,7 @@ def __getattr__(name: str) -> Any:
     """The scheduler classes, which vLLM looks up as kvd_vllm.KvdScheduler. They import vLLM, so
     they load only then. Where vLLM lacks what they need, these are vLLM's own."""
     if name in SCHEDULERS:
-        from kvd_vllm import schedulers
+        from kvd_vllm.doors import schedulers
 
         return schedulers.find(name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

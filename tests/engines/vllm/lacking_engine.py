@@ -26,8 +26,8 @@ def answer(model: str, options: dict[str, object], lacks: str) -> list[int]:
     if lacks in needed:
         needed[lacks] = (*needed[lacks], checks.Name("vllm.v1.request", "Request.made_up"))
     checks.what_is_off.cache_clear()
-    for each in ("door", "schedulers"):
-        sys.modules.pop(f"kvd_vllm.{each}", None)
+    for each in ("connector", "schedulers"):
+        sys.modules.pop(f"kvd_vllm.doors.{each}", None)
     broken = {"kvd_vllm.connector": None} if lacks == "the package" else {}
     with mock.patch.object(checks, "NEEDED", needed), mock.patch.dict(sys.modules, broken):
         KVConnectorFactory._registry.clear()
