@@ -12,7 +12,7 @@ import heapq
 import secrets
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from vllm.v1.request import Request, RequestStatus
@@ -23,6 +23,7 @@ WAIT_S = 2.0
 _RETRY_S = 1.0
 # How many names wait for their end. What kvd holds for a session ends with the session.
 _MOST_KEPT = 100_000
+_SECRET_BYTES = 16
 
 
 class Handoff(NamedTuple):
@@ -32,15 +33,20 @@ class Handoff(NamedTuple):
     tokens: int
 
 
+def params_of(request: Request) -> Mapping[str, Any]:
+    """Its kv_transfer_params, which a client may have written: any value may be anything."""
+    return request.kv_transfer_params or {}
+
+
 def is_wanted(request: Request) -> bool:
     """Whether another engine goes on with the request: it ends here because it was to have one token."""
-    wanted = (request.kv_transfer_params or {}).get("do_remote_decode") is True
+    wanted = params_of(request).get("do_remote_decode") is True
     wanted = wanted and request.prompt_token_ids is not None
     return wanted and request.status == RequestStatus.FINISHED_LENGTH_CAPPED
 
 
 def make(request: Request) -> Handoff:
-    return Handoff(secrets.token_bytes(16), request.num_prompt_tokens)
+    return Handoff(secrets.token_bytes(_SECRET_BYTES), request.num_prompt_tokens)
 
 
 def answer(handoff: Handoff) -> dict[str, Any]:
@@ -53,18 +59,19 @@ def answer(handoff: Handoff) -> dict[str, Any]:
 
 def read(request: Request) -> Handoff | None:
     """What a router says of the request; None: nothing, or nothing that can be meant for it."""
-    params = request.kv_transfer_params or {}
+    params = params_of(request)
     given = params.get("kvd")
     if params.get("do_remote_prefill") is not True or not isinstance(given, dict):
         return None
     secret, tokens = given.get("secret"), given.get("tokens")
-    if not isinstance(secret, str) or tokens != request.num_prompt_tokens \
+    if not isinstance(secret, str) or type(tokens) is not int or tokens != request.num_prompt_tokens \
             or request.prompt_token_ids is None:  # fmt: skip
         return None
     try:
-        return Handoff(bytes.fromhex(secret), tokens)
+        handoff = Handoff(bytes.fromhex(secret), tokens)
     except ValueError:
         return None
+    return handoff if len(handoff.secret) == _SECRET_BYTES else None
 
 
 class Deadlines:

@@ -507,5 +507,5 @@ class Planner:
 def _max_load_tokens(request: Request) -> int | None:
     """Reads it as vLLM's own offloading does: a whole number of at least 0; otherwise there is no
     bound."""
-    given = (request.kv_transfer_params or {}).get("max_load_tokens")
+    given = handoffs.params_of(request).get("max_load_tokens")
     return given if type(given) is int and given >= 0 else None

@@ -92,11 +92,15 @@ class WithoutAModel(unittest.TestCase):
         prompt = self.prompt(40)
         params = self.prefill(prefill, prompt)
         assert params is not None
-        for given in ({}, {"secret": 7}, {"secret": "xy", "tokens": 40}, {"tokens": 40}, 5, None,
-                      {**params["kvd"], "tokens": 39}, {**params["kvd"], "tokens": "40"}):  # fmt: skip
+        secret = params["kvd"]["secret"]
+        wrong = [{"secret": given, "tokens": 40} for given in (7, "xy", None, "00", secret + "00")]
+        wrong += [{"secret": given, "tokens": 40.0} for given in ("00", secret)]
+        wrong += [{**params["kvd"], "tokens": given} for given in (39, "40", True, None)]
+        for given in [*wrong, {}, 5, None]:
             decode.connector._planner._forgotten.tell(wait=True)
             computed = self.decode(decode, self.prompt(40), {**params, "kvd": given})
-            self.assertEqual(computed, 40)
+            self.assertEqual(computed, 40, given)
+        self.assertEqual(decode.counts.get("taken_requests", 0), 0)
 
     def test_what_nobody_takes_is_kept_until_its_deadline(self) -> None:
         prefill, decode = self.rig(options={"handoff_s": 0.3}), self.rig()
