@@ -21,8 +21,8 @@ from vllm.v1.request import Request, RequestStatus
 WAIT_S = 2.0
 # How soon a drop that kvd did not hear of is tried again.
 _RETRY_S = 1.0
-# How many names wait for their end. What kvd holds for a session ends with the session.
-_MOST_KEPT = 100_000
+# How many prompts are kept at a time.
+_MOST_KEPT = 16_384
 _SECRET_BYTES = 16
 
 
@@ -77,7 +77,7 @@ def read(request: Request) -> Handoff | None:
 class Deadlines:
     """Drops names once their time is over, by a thread of its own: an idle engine makes no steps.
 
-    Owner: keep() and close() are the scheduler's; `drop` is called by the thread."""
+    Owner: has_room(), keep() and close() are the scheduler's; `drop` is called by the thread."""
 
     def __init__(
         self,
@@ -92,6 +92,11 @@ class Deadlines:
         self._kept: list[tuple[float, list[bytes]]] = []  # a heap
         self._closed = False
         self._thread: threading.Thread | None = None
+
+    def has_room(self) -> bool:
+        """Whether one more may be kept. What has no deadline would stay in kvd until this engine ends."""
+        with self._changed:
+            return len(self._kept) < _MOST_KEPT
 
     def keep(self, names: list[bytes]) -> None:
         self._keep(names, self._keep_s)
@@ -121,8 +126,7 @@ class Deadlines:
 
     def _keep(self, names: list[bytes], time_s: float) -> None:
         with self._changed:
-            if len(self._kept) < _MOST_KEPT:
-                heapq.heappush(self._kept, (self._clock() + time_s, names))
+            heapq.heappush(self._kept, (self._clock() + time_s, names))
             self._changed.notify()
 
     def _is_due(self) -> bool:

@@ -308,7 +308,8 @@ class Planner:
         """Keeps what another engine needs to go on with the prompt of a request that ends now; None:
         it computes the prompt itself. Called before finish()."""
         known, size = self._requests.get(request.request_id), self._block_tokens
-        if known is None or not handoffs.is_wanted(request) or not self._can_store(known):
+        if known is None or not handoffs.is_wanted(request) or not self._can_store(known) \
+                or not self.deadlines.has_room():  # fmt: skip
             return None
         handoff = handoffs.make(request)
         if request.num_computed_tokens - request.num_in_flight_tokens < handoff.tokens:

@@ -12,12 +12,14 @@ import tempfile
 import unittest
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import ctest
 from kvd_process import KvdProcess, poll_until
 from model_free import TOKENS, Rig, write_config
 from vllm_process import Bench, on_kvd
 
+from kvd_vllm import handoffs
 from kvd_vllm.scheduler import KvdAsyncScheduler, KvdScheduler
 
 # What a router sends a prefill engine.
@@ -102,6 +104,16 @@ class WithoutAModel(unittest.TestCase):
             self.assertEqual(computed, 40, given)
         self.assertEqual(decode.counts.get("taken_requests", 0), 0)
 
+    def test_no_more_is_kept_than_there_are_deadlines_for(self) -> None:
+        self.enterContext(mock.patch.object(handoffs, "_MOST_KEPT", 2))
+        prefill, decode = self.rig(), self.rig()
+        prompts = [self.prompt(50) for _ in range(3)]
+        given = [self.prefill(prefill, prompt) for prompt in prompts]
+        self.assertEqual([params is None for params in given], [False, False, True])
+        self.assertEqual(prefill.counts["handed_requests"], 2)
+        computed = [self.decode(decode, *each) for each in zip(prompts, given, strict=True)]
+        self.assertEqual(computed, [1, 1, 50 - TOKENS])
+
     def test_what_nobody_takes_is_kept_until_its_deadline(self) -> None:
         prefill, decode = self.rig(options={"handoff_s": 0.3}), self.rig()
         prompt = self.prompt(50)
@@ -185,6 +197,7 @@ class RealEngines(unittest.TestCase):
             found = self.ask(decode, prompt, 24, first["params"])
             self.assertEqual(found["tokens"], expected["tokens"], f"{tokens} tokens")
             self.assertEqual(found["computed"], 24)
+
         prompt = [source.randrange(3, 2048) for _ in range(200)]
         first = self.ask(prefill, prompt, 1, PREFILL)
         kvd.kill()
