@@ -57,7 +57,8 @@ class Link(Index):
         self._quiet_until = 0.0
         self._unanswered = 0
         self._closed = threading.Event()
-        self._finder: threading.Thread | None = None
+        self._losing = threading.Lock()
+        self._finder: threading.Thread | None = None  # None: nothing is looked for
         try:
             self._attach(options.timeout_s)
             self._is_up = True
@@ -122,8 +123,10 @@ class Link(Index):
 
     def close(self) -> None:
         self._closed.set()
-        if self._finder is not None:
-            self._finder.join()
+        with self._losing:
+            finder, self._finder = self._finder, None
+        if finder is not None:
+            finder.join()
         if self._client is not None:
             self._client.close()
             self._client = None
@@ -181,10 +184,13 @@ class Link(Index):
         )  # fmt: skip
 
     def _lose(self, fault: Exception) -> None:
-        self._is_up = False
-        self._tell(fault)
-        self._finder = threading.Thread(target=self._find, name="kvd-finder", daemon=True)
-        self._finder.start()
+        """Any thread that asks may be the one that hears of it, and several may at a time."""
+        with self._losing:
+            self._is_up = False
+            self._tell(fault)
+            if self._finder is None and not self._closed.is_set():
+                self._finder = threading.Thread(target=self._find, name="kvd-finder", daemon=True)
+                self._finder.start()
 
     def _find(self) -> None:
         """Runs until the daemon is there again."""
@@ -195,7 +201,8 @@ class Link(Index):
                 continue
             if self._shape is not None and self._cache is None:
                 continue  # it was found meanwhile
-            self._is_up = True
+            with self._losing:
+                self._is_up, self._finder = True, None
             return
 
     def _tell(self, fault: Exception) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import random
 import tempfile
+import threading
 import unittest
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from kvd_process import KvdProcess, poll_until
 from model_free import TOKENS, Rig, write_config
 from vllm_process import Bench, on_kvd
 
+import kvd_client
 from kvd_vllm import handoffs
 from kvd_vllm.scheduler import KvdAsyncScheduler, KvdScheduler
 
@@ -145,6 +147,37 @@ class WithoutAModel(unittest.TestCase):
         self.assertIsNotNone(params)
         self.kvd.kill()
         self.assertEqual(self.decode(decode, prompt, params), 100)
+
+    def test_one_thread_looks_for_kvd_whoever_lost_it(self) -> None:
+        """The scheduler's thread asks kvd, and so does the one that drops what nobody took."""
+        rig = self.rig()
+        rig.add(self.prompt(50), 2)
+        rig.run_dry()  # it has opened its cache
+        link = rig.connector._link
+        assert link is not None
+        self.kvd.kill()
+        together = threading.Barrier(2)
+
+        def ask(*_: Any, **__: Any) -> None:
+            together.wait(30)
+            raise kvd_client.PeerGone("kvd is gone")
+
+        with mock.patch.object(type(link._cache), "drop", ask):
+            asking = [threading.Thread(target=link.drop, args=([bytes(32)],)) for _ in range(2)]
+            for each in asking:
+                each.start()
+            for each in asking:
+                each.join(60)
+        finders = [each for each in threading.enumerate() if each.name == "kvd-finder"]
+        self.assertEqual(len(finders), 1)
+        self.kvd.start()
+        self.assertTrue(poll_until(lambda: link.lookup([bytes(32)]) == 0), "it was not found again")
+        finders[0].join(60)
+        self.assertFalse(finders[0].is_alive())
+        self.kvd.kill()
+        self.assertIsNone(link.lookup([bytes(32)]))
+        self.kvd.start()
+        self.assertTrue(poll_until(lambda: link.lookup([bytes(32)]) == 0), "it was lost for good")
 
     def test_a_prefill_engine_that_ends_has_left_what_is_needed(self) -> None:
         prefill, decode = self.rig(), self.rig()
