@@ -18,8 +18,8 @@ def absent(reason: str) -> type[KVConnectorBase_V1]:
     """A connector that stores and finds nothing. Raises KvdRequired when it is made, where the
     operator wants no engine without kvd."""
 
-    def make(self: Any, vllm_config: Any, *rest: Any) -> None:
-        KVConnectorBase_V1.__init__(self, vllm_config, *rest)
+    def make(self: Any, vllm_config: Any, *rest: Any, **named: Any) -> None:
+        KVConnectorBase_V1.__init__(self, vllm_config, *rest, **named)
         transfer = vllm_config.kv_transfer_config
         text = f"kvd is off: vLLM {version()} lacks what it needs: {reason}"
         if options.parse(transfer.kv_connector_extra_config if transfer else {}).required:

@@ -32,6 +32,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.multi_connector import MultiCo
 
 import kvd_client
 from kvd_vllm.connector import KvdConnector
+from kvd_vllm.doors.connector import absent
 from kvd_vllm.naming import Names
 from kvd_vllm.copies import Copies
 from kvd_vllm.planning import Planner
@@ -128,6 +129,14 @@ class NoModel(unittest.TestCase):
         if rig.unfinished and pick.random() < 0.01:
             rig.abort(pick.choice(sorted(rig.unfinished)))
         rig.step()
+
+    def test_a_connector_that_is_off_is_made_as_any_other(self) -> None:
+        rig = self.rig(self.kvd(), KvdScheduler, SEEDS[0], options={"required": False})
+        made = absent("it is made up")(
+            vllm_config=rig.worker._vllm_config, role=KVConnectorRole.WORKER,
+            kv_cache_config=rig.worker._cache_config,
+        )  # fmt: skip
+        self.assertEqual(made.get_num_new_matched_tokens(None, 0), (0, False))
 
     def test_random_rotation_computes_nothing_twice(self) -> None:
         kvd = self.kvd()
