@@ -25,16 +25,16 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
 from vllm.platforms import current_platform
 
 from kvd_vllm import checks, handoffs, identity, options
-from kvd_vllm.elastic.balloon import Balloon
 from kvd_vllm.copying import Cache, Copier
 from kvd_vllm.daemon import KvdCache, Link, NoCache
+from kvd_vllm.elastic.balloon import Balloon
+from kvd_vllm.elastic.mapping import Mapper
 from kvd_vllm.groups import Tables
 from kvd_vllm.lasting import LastingCache, Opener
 from kvd_vllm.layout import (
     CacheShape, Piece, pieces_of, pieces_planned, refusal, shape_of,
 )  # fmt: skip
 from kvd_vllm.loaded import Loaded, adapters_in, models_of, runner_of_caller, weights_in
-from kvd_vllm.elastic.mapping import Mapper
 from kvd_vllm.memory import KvdRequired, KvMemory, logger
 from kvd_vllm.planning import Planner
 from kvd_vllm.stats import KvdPromMetrics, KvdStats

@@ -17,10 +17,10 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 import kvd_client
-from kvd_vllm.elastic.chunks import LEAST_CHUNKS, Geometry, geometry_of
 from kvd_vllm.devices import client_of_gpu
-from kvd_vllm.layout import Piece
+from kvd_vllm.elastic.chunks import LEAST_CHUNKS, Geometry, geometry_of
 from kvd_vllm.elastic.mapping import back_the_base
+from kvd_vllm.layout import Piece
 from kvd_vllm.options import Options
 
 # vLLM gives the loggers below its own a handler.
