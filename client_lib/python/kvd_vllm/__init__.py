@@ -1,6 +1,10 @@
 """vLLM on kvd: an unmodified vLLM keeps its KV cache in kvd's pool, finds there what was computed
 before, and is scheduled by kvd.
 
+    KVD_VLLM=1 vllm serve MODEL
+
+which is
+
     vllm serve MODEL --kv-transfer-config '{"kv_connector":"KvdConnector","kv_role":"kv_both",
         "kv_load_failure_policy":"recompute"}' --scheduler-cls kvd_vllm.KvdScheduler
 
@@ -15,14 +19,17 @@ TESTED_VLLM = ("0.32.0",)
 
 
 def register() -> None:
-    """Gives the connector its short name. vLLM calls this in each of its processes, through the
-    entry point `vllm.general_plugins`; a second call in a process changes nothing."""
+    """Gives the connector its short name, and obeys KVD_VLLM. vLLM calls this in each of its processes,
+    through the entry point `vllm.general_plugins`; a second call in a process changes nothing."""
     from vllm.distributed.kv_transfer.kv_connector.factory import KVConnectorFactory
+
+    from kvd_vllm.doors import variable
 
     try:
         KVConnectorFactory.register_connector(CONNECTOR, "kvd_vllm.doors.connector", CONNECTOR)
     except ValueError:
         pass  # registered already
+    variable.obey()
 
 
 def __getattr__(name: str) -> Any:

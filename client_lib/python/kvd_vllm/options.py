@@ -71,7 +71,8 @@ def _name(where: str, value: Any) -> str:
     return str(value)
 
 
-def _truth(where: str, value: Any) -> bool:
+def is_on(where: str, value: Any) -> bool:
+    """Raises ValueError for what says neither yes nor no."""
     if isinstance(value, bool):
         return value
     if str(value).lower() in _YES + _NO:
@@ -102,13 +103,13 @@ def _bytes(where: str, value: Any) -> int:
 _VALUES: dict[str, Callable[[str, Any], Any]] = {
     "endpoint": _text,
     "engine_name": _name,
-    "required": _truth,
+    "required": is_on,
     "timeout_s": _seconds,
-    "prefixes": _truth,
-    "parking": _truth,
+    "prefixes": is_on,
+    "parking": is_on,
     "step_budget_s": _seconds,
     "load_timeout_s": _seconds,
     "handoff_s": _seconds,
-    "elastic": _truth,
+    "elastic": is_on,
     "elastic_kept_bytes": _bytes,
 }

@@ -106,23 +106,28 @@ class Bench:
         extra: dict[str, Any] | None = None,
         fresh: bool = False,
         model: Path | None = None,
+        environment: dict[str, str] | None = None,
         **given: Any,
     ) -> Engine:
-        """Starts an engine; on kvd where there is an endpoint. `model`: another one than the bench's."""
+        """Starts an engine; on kvd where there is an endpoint. `model`: another one than the bench's;
+        `environment`: what else it has of KVD_'s variables."""
         options = {**given, "engine": dict(given.get("engine", {}))}
         if endpoint is not None:
             options["engine"].update(on_kvd(extra or {}))
         out, log = self.folder / f"{name}.json", self.folder / f"{name}.log"
         log.write_text("")
         arguments = [str(model or self.model), str(out), json.dumps(options)]
-        return Engine(self.start("engine.py", arguments, log, endpoint, fresh), out, log)
+        return Engine(self.start("engine.py", arguments, log, endpoint, fresh, environment), out, log)
 
     def start(
-        self, script: str, arguments: list[str], log: Path, endpoint: str | None, fresh: bool = False
-    ) -> Process:
+        self, script: str, arguments: list[str], log: Path, endpoint: str | None, fresh: bool = False,
+        more: dict[str, str] | None = None,
+    ) -> Process:  # fmt: skip
         """A process with vLLM; a fresh one is a Python of its own from beginning to end, as users have
         it. What it says on stderr is appended to the log."""
-        environment = {**self.environment, **({"KVD_ENDPOINT": endpoint} if endpoint is not None else {})}
+        environment = {**self.environment, **(more or {})}
+        if endpoint is not None:
+            environment["KVD_ENDPOINT"] = endpoint
         if not fresh:
             return warm_process.WarmProcess(HERE / script, arguments, environment, log)
         with log.open("a") as stderr:
