@@ -91,22 +91,38 @@ def _session(until: float) -> kvd_client.SessionInfo:
         time.sleep(_RETRY_S)
 
 
-def _daemon(until: float) -> tuple[Finding, int]:
-    """Reports on the daemon. Also returns the exit code that follows."""
+def _daemon(until: float) -> tuple[Finding, int, kvd_client.SessionInfo | None]:
+    """Reports on the daemon. Also returns the exit code that follows, and the session."""
     what = "a kvd answers"
     try:
         session = _session(until)
     except kvd_client.KvdError as fault:
         code = 3 if isinstance(fault, kvd_client.Unavailable) else 1
-        return Finding(what, f"{type(fault).__name__}: {fault}", "the daemon"), code
+        return Finding(what, f"{type(fault).__name__}: {fault}", "the daemon"), code, None
     kind = (session.memory.name or "").lower()
-    return Finding(f"{what}: {kind} memory in slabs of {session.slab_bytes} bytes"), 0
+    return Finding(f"{what}: {kind} memory in slabs of {session.slab_bytes} bytes"), 0, session
+
+
+def _trials(session: kvd_client.SessionInfo | None) -> list[Finding]:
+    """What this vLLM's scheduler does on that kvd."""
+    if session is None:
+        return [Finding("levels 1 to 3 run", "not tried: no kvd answers; start one, and ask again")]
+    try:
+        with _quiet():
+            from kvd_vllm.doctor import trial
+
+            device = "cpu" if session.memory == kvd_client.Memory.HOST else "cuda"
+            return list(trial.run(trial.Place(os.environ.get("KVD_ENDPOINT"), device, session.slab_bytes)))
+    except Exception as fault:  # an unknown vLLM may raise anything when it is imported
+        return [Finding("levels 1 to 3 run", f"not tried: {type(fault).__name__}: {fault}")]
 
 
 def examine(patience_s: float) -> tuple[dict[str, Any], int]:
     until = time.monotonic() + patience_s
     findings = [_plugin(), *_vllm()]
-    daemon, code = _daemon(until)
+    daemon, code, session = _daemon(until)
+    if not any(finding.off in ("vLLM", checks.MEMORY) for finding in findings):
+        findings += _trials(session)
     report = {
         "tested_vllm": list(TESTED_VLLM),
         "findings": [finding._asdict() for finding in [*findings, daemon]],
@@ -119,6 +135,7 @@ def examine(patience_s: float) -> tuple[dict[str, Any], int]:
 
 
 def _say_doctor(given: argparse.Namespace) -> int:
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
     report, status = examine(given.wait)
     if given.json:
         print(json.dumps(report))

@@ -32,8 +32,9 @@ class Finding(NamedTuple):
 
 class Name(NamedTuple):
     """A name of vLLM's: `path` in `module`, which takes `parameters` (None: not looked at). Each of
-    its objects has `attribute` from the start. Where it is not a public name, its source has one of
-    `texts`: versions differ. What has texts and no parameters is only relied on, and not called."""
+    its objects has `attribute` from the start. Where only an engine with a model runs it
+    (doctor/trial.py has none), its source has one of `texts`: versions differ. What has texts and no
+    parameters is only relied on, and not called."""
 
     module: str
     path: str
@@ -84,8 +85,7 @@ NEEDED = {
         Name(_BASE, "KVConnectorBase_V1.get_transfer_results", ("self", "finished_req_ids")),
         Name(_BASE, "KVConnectorTransferResults.failed_recving"),
         Name("vllm.v1.outputs", "KVConnectorOutput.failed_recving"),
-        Name(_SCHEDULER, "Scheduler._handle_failed_recving", ("self", "failed_req_ids"),
-             ("self.failed_recving_kv_req_ids.add(req_id)",)),
+        Name(_SCHEDULER, "Scheduler._handle_failed_recving", ("self", "failed_req_ids")),
         Name(_BASE, "SupportsHMA.request_finished_all_groups", ("self", "request", "block_ids")),
         *_of(_BASE, "KVConnectorRole", "SCHEDULER", "WORKER"),
         Name(_BASE, "KVConnectorMetadata"),
@@ -110,8 +110,7 @@ NEEDED = {
         Name(_INTERFACE, "MLAAttentionSpec"),
         # Not public: the one allocation, and the code that runs it in the context.
         Name("vllm.v1.worker.utils", "allocate_kv_cache",
-             ("kv_cache_config", "device", "layout", "kernel_block_sizes"),
-             ("torch.zeros(buf_size, dtype=torch.int8, device=device)",)),
+             ("kv_cache_config", "device", "layout", "kernel_block_sizes")),
         Name("vllm.v1.worker.gpu_worker", "Worker.initialize_from_config",
              ("self", "kv_cache_config"), ("get_mem_pool_context()",)),
         Name("vllm.v1.worker.gpu_model_runner", "GPUModelRunner.initialize_kv_cache_tensors", None,
@@ -134,22 +133,17 @@ NEEDED = {
              "num_scheduled_tokens"),
         Name(_OUTPUT, "NewRequestData.req_id"),
         Name(_MANAGER, "KVCacheBlocks.get_block_ids"),
-        Name(_POOL, "BlockPool.touch", ("self", "blocks"), ("ref_cnt += 1",)),
-        Name(_POOL, "BlockPool.free_blocks", ("self", "ordered_blocks"),
-             ("ref_cnt -= 1",)),
+        Name(_POOL, "BlockPool.touch", ("self", "blocks")),
+        Name(_POOL, "BlockPool.free_blocks", ("self", "ordered_blocks")),
         *_made(_REQUEST, "Request", "request_id", "status", "arrival_time", "sampling_params", "max_tokens",
                "num_prompt_tokens", "num_computed_tokens", "num_in_flight_tokens", "is_prefill_chunk",
                "kv_transfer_params", "block_hashes", "skip_reading_prefix_cache", "lora_request",
-               "mm_features", "prompt_token_ids", "cache_salt"),
+               "mm_features", "prompt_token_ids", "cache_salt", "_block_hasher"),
         Name(_REQUEST, "RequestStatus.FINISHED_LENGTH_CAPPED"),
         *_of(_REQUEST, "Request", "num_tokens", "num_output_tokens"),
         *_of("vllm.sampling_params", "SamplingParams", "extra_args"),
-        Name(_SCHEDULER, "Scheduler.schedule", None, ("if request.skip_reading_prefix_cache:",)),
         Name("vllm.v1.worker.gpu_model_runner", "GPUModelRunner.execute_model", None,
              ("handle_preemptions(kv_connector_metadata)",)),
-        Name(_SCHEDULER, "Scheduler.__init__", None,
-             ("kv_transfer_config.kv_load_failure_policy",)),
-        Name(_SCHEDULER, "Scheduler._update_from_kv_xfer_finished", None, ("update_connector_output",)),
         # These are for naming blocks: what is loaded, vLLM's hash of tokens, and that its prefix cache was
         # emptied.
         Name("vllm.v1.worker.gpu_model_runner", "GPUModelRunner.get_model", ("self",)),
@@ -159,16 +153,13 @@ NEEDED = {
              ("self", "lora_request")),
         Name("vllm.lora.worker_manager", "WorkerLoRAManager.list_adapters", ("self",)),
         Name("vllm.lora.model_manager", "LoRAModelManager.get_adapter", ("self", "adapter_id")),
-        Name("vllm.lora.lora_model", "LoRAModel.__init__", None, ("self.loras",)),
-        Name("vllm.v1.core.kv_cache_utils", "_gen_lora_extra_hash_keys", ("request",),
-             ("request.lora_request",)),
+        *_made("vllm.lora.lora_model", "LoRAModel", "loras"),
+        Name("vllm.v1.core.kv_cache_utils", "_gen_lora_extra_hash_keys", ("request",)),
         Name("vllm.v1.core.kv_cache_utils", "get_request_block_hasher", None,
              ("request.block_hashes[-1]",)),
-        Name("vllm.v1.request", "Request.__init__", None, ("self._block_hasher",)),
-        Name(_POOL, "BlockPool.reset_prefix_cache", ("self",), ("self.cached_block_hash_to_block = ",)),
+        Name(_POOL, "BlockPool.reset_prefix_cache", ("self",)),
     ),
-    # What is said at the start, that blocks may be claimed, when the sides are called, and that vLLM
-    # pads with block 0.
+    # What is said at the start, that blocks may be claimed, and that vLLM pads with block 0.
     ELASTIC: (
         Name(_BASE, "KVConnectorBase_V1.get_handshake_metadata", ("self",)),
         Name(_BASE, "KVConnectorHandshakeMetadata"),
@@ -181,31 +172,19 @@ NEEDED = {
         Name(_INTERFACE, "KVCacheTensor.layer_stride"),
         Name(_INTERFACE, "KVCacheTensor.block_stride"),
         Name(_INTERFACE, "KVCacheTensor.offset"),
-        Name(_POOL, "BlockPool.__init__", None, ("self.null_block = self.free_block_queue.popleft()",)),
-        Name(_POOL, "BlockPool.touch", None, ("self.free_block_queue.remove(block)",)),
-        Name(_POOL, "BlockPool.evict_blocks", ("self", "block_ids"), ("_maybe_evict_cached_block(block)",)),
-        Name(_POOL, "BlockPool.reset_prefix_cache", ("self",)),
+        *_made(_POOL, "BlockPool", "null_block"),
+        Name(_POOL, "BlockPool.evict_blocks", ("self", "block_ids")),
         Name("vllm.v1.core.kv_cache_utils", "KVCacheBlock.ref_cnt"),
         Name("vllm.v1.core.kv_cache_utils", "KVCacheBlock.block_hash"),
-        Name(_SCHEDULER, "Scheduler.update_from_output", None,
-             ("self.connector.get_kv_connector_stats()",)),
-        Name(_SCHEDULER, "Scheduler.has_requests", None, ("self.connector.has_pending_push_work()",)),
         Name("vllm.v1.worker.gpu_model_runner", "GPUModelRunner._build_attention_metadata", None,
              ("fill_(NULL_BLOCK_ID)",)),
     ),
     # The scheduler classes are not public.
     SCHEDULING: (
         Name("vllm.v1.core.sched.async_scheduler", "AsyncScheduler._update_after_schedule"),
-        Name(_SCHEDULER, "Scheduler.schedule", ("self", "throttle_prefills"),
-             ("token_budget = self.max_num_scheduled_tokens",)),
-        Name(_SCHEDULER, "Scheduler.schedule", None, ("request_queue = self.waiting", "self.kv_holding_waiting or self.waiting")),
-        Name(_SCHEDULER, "Scheduler.schedule", None, ("request_queue = self.kv_holding_waiting",)),
-        Name(_SCHEDULER, "Scheduler.schedule", None, ("self.connector.has_pending_block_frees()",)),
-        Name(_SCHEDULER, "Scheduler._preempt_request",
-             ("self", "request", "timestamp", "drop_stale_output"), ("prepend_request(request)",)),
-        Name(_SCHEDULER, "Scheduler.get_request_counts", None, ("len(self.waiting)",)),
-        Name("vllm.v1.core.sched.request_queue", "FCFSRequestQueue.pop_request", ("self",),
-             ("popleft()",)),
+        Name(_SCHEDULER, "Scheduler.schedule", ("self", "throttle_prefills")),
+        Name(_SCHEDULER, "Scheduler._preempt_request", ("self", "request", "timestamp", "drop_stale_output")),
+        Name("vllm.v1.core.sched.request_queue", "FCFSRequestQueue.pop_request", ("self",)),
         *_made(_SCHEDULER, "Scheduler", "connector", "waiting", "kv_holding_waiting", "running", "requests",
                "max_num_scheduled_tokens", "max_num_active_reqs", "kv_cache_manager", "kv_cache_config",
                "block_size", "scheduler_config", "deferred_frees", "failed_recving_kv_req_ids",
@@ -213,9 +192,6 @@ NEEDED = {
         Name(_SCHEDULER, "Scheduler.pause_state"),
         Name("vllm.v1.core.sched.interface", "PauseState.UNPAUSED"),
         *_of(_REQUEST, "RequestStatus", "WAITING", "PREEMPTED", "WAITING_FOR_REMOTE_KVS"),
-        Name(_SCHEDULER, "Scheduler._update_waiting_for_remote_kv", None,
-             ("load_failed = request.request_id in self.failed_recving_kv_req_ids",
-              "if request.request_id in self.failed_recving_kv_req_ids",)),
         Name(_MANAGER, "KVCacheManager.get_block_ids", ("self", "request_id")),
         Name(_MANAGER, "KVCacheManager.free", ("self", "request")),
         *_made(_MANAGER, "KVCacheManager", "block_pool"),

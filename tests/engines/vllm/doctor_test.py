@@ -43,6 +43,29 @@ source_of = checks._source_of
 checks._source_of = lambda found: "" if found is core.EngineCore else source_of(found)
 sys.exit(__main__.main(["doctor", "--json", "--wait", "0"]))
 """
+# What the doctor runs, in vLLMs whose names are all there and that do something else.
+TRIED = """
+import json
+import torch
+from unittest import mock
+from kvd_vllm.doctor import rig, trial
+from vllm.v1.core.sched.request_queue import FCFSRequestQueue
+from vllm.v1.core.sched.scheduler import Scheduler
+
+def elsewhere(*given, _allocate=rig.allocate_kv_cache):
+    with torch._C.DisableTorchFunction():
+        return _allocate(*given)
+
+def nothing(*given): pass
+
+for owner, name, other in (
+    (trial, "_STEPS", 250), (rig, "allocate_kv_cache", elsewhere), (Scheduler, "_handle_failed_recving", nothing),
+    (FCFSRequestQueue, "prepend_request", nothing),
+):
+    with mock.patch.object(owner, name, other):
+        found = list(trial.run(trial.Place(None, "cpu", 2 << 20)))
+    print(json.dumps({"without": name, "findings": [each._asdict() for each in found]}))
+"""
 # vLLM's own checks of what `flags` prints: on this machine, then as if it had a GPU beside kvd's pool.
 TAKEN = """
 import contextlib, io, json, sys
@@ -125,10 +148,14 @@ class Doctor(unittest.TestCase):
         return {found["what"].split(".")[-1]: found["fault"] for found in findings if found["fault"]}
 
     def test_finds_nothing_wrong_with_the_pinned_vllm(self) -> None:
-        kvd = self.enterContext(KvdProcess())
+        kvd = self.enterContext(KvdProcess(slabs=16, dram_slabs=16))
         run = self.bench.run(DOCTOR, KVD_ENDPOINT=kvd.endpoint)
         self.assertEqual(self.faults(run.stdout), {}, run.stderr)
         self.assertEqual(run.returncode, 0)
+        whats = [found["what"] for found in json.loads(run.stdout)["findings"]]
+        ran = [what.split(":")[0] for what in whats if " runs: " in what]
+        self.assertEqual(ran, ["level 1 runs", "level 2 runs", "level 3 runs", "elastic runs"])
+        self.assertTrue(kvd.all_returned())
         none = self.bench.run([*DOCTOR, "--wait", "0"], KVD_ENDPOINT="/nonexistent")
         self.assertEqual(none.returncode, 3)
 
@@ -141,11 +168,25 @@ class Doctor(unittest.TestCase):
         self.assertEqual(off, {"level 1", "the daemon"})
         self.assertIn("not (kv_cache_config, device, layout, kernel", faults["allocate_kv_cache"])
 
+    def test_runs_what_names_do_not_show(self) -> None:
+        kvd = self.enterContext(KvdProcess(slabs=16, dram_slabs=16))
+        run = self.bench.run(["-c", TRIED], KVD_ENDPOINT=kvd.endpoint, VLLM_LOGGING_LEVEL="ERROR")
+        self.assertEqual(run.returncode, 0, run.stderr[-4000:])
+        found = {each["without"]: each["findings"] for each in map(json.loads, run.stdout.splitlines())}
+        off = {name: [each["off"] for each in findings if each["off"]] for name, findings in found.items()}
+        self.assertEqual(off, {
+            "_STEPS": [], "allocate_kv_cache": ["level 1", "level 2", "level 3", "elastic"],
+            "_handle_failed_recving": ["level 2"], "prepend_request": ["level 3"],
+        }, found)  # fmt: skip
+        (second,) = [each["fault"] for each in found["_handle_failed_recving"] if each["fault"]]
+        self.assertIn("or set KVD_VLLM_PREFIXES=0", second)
+
     def test_tells_what_is_missing_from_what_nobody_has_tried(self) -> None:
         run = self.bench.run(["-c", MOVED], KVD_ENDPOINT="/nonexistent")
         self.assertEqual(run.returncode, 3, run.stderr)
-        (found,) = [each for each in json.loads(run.stdout)["findings"][:-1] if each["fault"]]
-        self.assertEqual(found["off"], "")
+        found, runs = [each for each in json.loads(run.stdout)["findings"][:-1] if each["fault"]]
+        self.assertEqual((found["off"], runs["off"]), ("", ""))
+        self.assertIn("not tried: no kvd answers", runs["fault"])
         self.assertIn("its source has no 'set_xfer_handshake", found["fault"])
 
     def test_looks_at_all_that_is_used(self) -> None:
@@ -153,6 +194,8 @@ class Doctor(unittest.TestCase):
         parts = {part for name in NAMES for part in (name.attribute, name.path.split(".")[-1])}
         missing = []
         for path in sorted(PACKAGE.rglob("*.py")):
+            if path.parent.name == "doctor":
+                continue  # it says itself what it cannot make
             for module, name in used(path.read_text()):
                 known = (module, name) in modules if module else name in parts
                 missing += [] if known else [f"{path.name}: {module} {name}"]
@@ -163,7 +206,7 @@ class Doctor(unittest.TestCase):
         kvd.kill()
         self.addCleanup(kvd.__exit__)
         with mock.patch.dict(os.environ, KVD_ENDPOINT=kvd.endpoint), ThreadPoolExecutor() as pool, \
-                mock.patch.object(doctor, "look", list):  # fmt: skip
+                mock.patch.multiple(doctor, look=list, _trials=lambda _: []):  # fmt: skip
             found = pool.submit(doctor.examine, 60.0)
             kvd.start()
             self.assertEqual(found.result()[0]["findings"][-1]["fault"], "")

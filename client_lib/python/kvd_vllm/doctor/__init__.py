@@ -1,0 +1,1 @@
+"""What `python -m kvd_vllm doctor` runs: vLLM's own scheduler on kvd, without a model."""
