@@ -111,7 +111,8 @@ class KvdConnector(KVConnectorBase_V1, SupportsHMA):
         self._copies = False
         is_elastic = self._options.elastic and self.shape is not None
         pieces = pieces_planned(kv_cache_config) if is_elastic else []
-        self._memory = KvMemory(self._options, pieces, kv_cache_config.num_blocks)
+        sleeps = _sleeps(vllm_config) and role == KVConnectorRole.WORKER
+        self._memory = KvMemory(self._options, pieces, kv_cache_config.num_blocks, sleeps)
         if self._options.elastic and reason and role == KVConnectorRole.WORKER:
             _refuse_elastic(reason, self._options.required)
         if role == KVConnectorRole.SCHEDULER:
@@ -162,6 +163,17 @@ class KvdConnector(KVConnectorBase_V1, SupportsHMA):
         cache = LastingCache(first, client, region, self.shape, pieces, open_cache)
         self._copier = self._copier_of(cache, fence)
         self._copies = True
+
+    def unregister_kv_caches(self) -> None:
+        """Before vLLM sleeps (from 0.33 on), when no request runs."""
+        if self._copier.drain(_LAST_WAIT_S):
+            self._memory.sleep()
+        else:
+            logger.warning("kvd: the KV cache keeps its memory while vLLM sleeps: copies of it are under way")
+
+    def restore_kv_caches(self) -> None:
+        """Once vLLM has woken up."""
+        self._memory.wake()
 
     def _name_cache(self) -> None:
         """Names the cache by the content of what vLLM has loaded, or else by something that no
@@ -462,6 +474,12 @@ def _fails_requests() -> bool:
             return bool(transfer.kv_load_failure_policy != "recompute")
         frame = frame.f_back  # type: ignore[assignment]
     return False
+
+
+def _sleeps(config: VllmConfig) -> bool:
+    """Whether vLLM may be told to sleep, and says so to its connector."""
+    may = getattr(config.model_config, "enable_sleep_mode", False)
+    return bool(may) and hasattr(KVConnectorBase_V1, "unregister_kv_caches")
 
 
 def _refuse_elastic(reason: str, is_required: bool) -> None:

@@ -139,12 +139,17 @@ class Copier:
         taken, self._ends = self._ends, Ends()
         return taken
 
-    def close(self, timeout_s: float) -> None:
-        """Waits for the copies that were begun, then ends those that are left."""
+    def drain(self, timeout_s: float) -> bool:
+        """Waits for the copies that were begun. False: some are still under way."""
         deadline = self._clock() + timeout_s
-        while (self._begun or self._queue) and self._clock() < deadline:
+        while (self._fenced or self._begun or self._queue) and self._clock() < deadline:
             self.advance()
             time.sleep(1e-3)
+        return not (self._fenced or self._begun or self._queue)
+
+    def close(self, timeout_s: float) -> None:
+        """Waits for the copies that were begun, then ends those that are left."""
+        self.drain(timeout_s)
         self._cache.close()
 
     def _enqueue(self, copies: list[Copy]) -> None:

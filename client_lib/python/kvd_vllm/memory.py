@@ -18,13 +18,16 @@ from torch.overrides import TorchFunctionMode
 
 import kvd_client
 from kvd_vllm.devices import client_of_gpu
-from kvd_vllm.elastic.chunks import LEAST_CHUNKS, Geometry, geometry_of
-from kvd_vllm.elastic.mapping import back_the_base
+from kvd_vllm.elastic.chunks import LEAST_CHUNKS, Geometry, geometry_of, whole
+from kvd_vllm.elastic.mapping import back_the_base, give_back
 from kvd_vllm.layout import Piece
 from kvd_vllm.options import Options
 
 # vLLM gives the loggers below its own a handler.
 logger = logging.getLogger("vllm.kvd_vllm")
+
+# What calls raise that a kvd which is gone cannot answer.
+_GONE = (kvd_client.Unavailable, kvd_client.PeerGone, kvd_client.StaleSession)
 
 # Regions of engines that ended in this process while tensors still viewed them.
 _left: list[tuple[kvd_client.Client, kvd_client.Region]] = []
@@ -41,14 +44,20 @@ class KvMemory:
     With `required` it raises KvdRequired instead. Use it on the worker's main thread.
 
     `pieces`: where the `blocks` blocks will lie, for a KV cache that should be elastic; otherwise
-    none.
+    none. `sleeps`: whether vLLM may ask for sleep() and wake().
     """
 
-    def __init__(self, options: Options, pieces: Sequence[Piece] = (), blocks: int = 0) -> None:
+    def __init__(
+        self, options: Options, pieces: Sequence[Piece] = (), blocks: int = 0, sleeps: bool = False
+    ) -> None:
         self._options = options
         self._pieces = list(pieces)
         self._blocks = blocks
+        self._sleeps = sleeps
         self._geometry: Geometry | None = None
+        # What is kept of a reserved region, and kvd's numbers for the memory behind it.
+        self._kept: Geometry | None = None
+        self._parts: list[int] = []
         self._client: kvd_client.Client | None = None
         self._region: kvd_client.Region | None = None
         self._refused = False
@@ -80,6 +89,8 @@ class KvMemory:
         try:
             self._client = self._open(kind, device)
             self._region = self._reserve(count) if self._pieces else None
+            if self._region is None and self._sleeps:
+                self._region = self._reserve_whole(count)
             if self._region is None:
                 self._region = self._client.allocate(count, timeout=self._options.timeout_s)
         except kvd_client.KvdError as fault:
@@ -126,17 +137,59 @@ class KvMemory:
                 "kvd smaller slabs (pool.slab)", self._blocks, LEAST_CHUNKS, slab,
             )  # fmt: skip
             return None
-        try:
-            back_the_base(region, geometry, self._options.timeout_s)
-        except kvd_client.KvdError:
-            region.free(timeout=self._options.timeout_s)
-            raise
+        self._back(region, geometry)
         self._geometry = geometry
         logger.info(
             "kvd: the KV cache is elastic: %d bytes are kept, and %d times %d come and go",
             geometry.kept_bytes, len(geometry.elastic), geometry.grain_bytes,
         )  # fmt: skip
         return region
+
+    def _reserve_whole(self, count: int) -> kvd_client.ElasticRegion | None:
+        """Addresses with memory behind all of them, which can be taken away; None: kvd cannot do that."""
+        assert self._client is not None
+        try:
+            region = self._client.reserve(count, timeout=self._options.timeout_s)
+        except kvd_client.Unsupported as fault:
+            logger.warning("kvd: the KV cache keeps its memory while vLLM sleeps: %s", fault)
+            return None
+        slab = region.granularity
+        self._back(region, whole(self._blocks, slab, region.bytes // slab))
+        return region
+
+    def _back(self, region: kvd_client.ElasticRegion, geometry: Geometry) -> None:
+        try:
+            self._parts = back_the_base(region, geometry, self._options.timeout_s)
+        except kvd_client.KvdError:
+            region.free(timeout=self._options.timeout_s)
+            raise
+        self._kept = geometry
+
+    def sleep(self) -> None:
+        """Gives kvd the memory behind the KV cache, which nobody may touch until wake(). Its addresses
+        stay. Chunks of an elastic KV cache go by themselves. A second call changes nothing."""
+        if not isinstance(self._region, kvd_client.ElasticRegion) or self._kept is None:
+            return
+        parts, self._parts = self._parts, []
+        try:
+            give_back(self._region, parts)
+            if parts:
+                self._region.share(kept=0, least=0, wanted=0, grain=self._kept.slab)
+                logger.info("kvd: %d bytes of the KV cache are kvd's again while vLLM sleeps", self._kept.kept_bytes)
+        except _GONE as fault:
+            logger.warning("kvd: the KV cache keeps its memory while vLLM sleeps: %s", fault)
+            self._kept = None  # the kvd that knew of it is gone
+
+    def wake(self) -> None:
+        """Takes the memory again, zeroed. Raises KvdRequired where kvd has none within the time that the
+        start may take: vLLM may try again. A second call changes nothing."""
+        if not isinstance(self._region, kvd_client.ElasticRegion) or self._kept is None or self._parts:
+            return
+        try:
+            self._parts = back_the_base(self._region, self._kept, self._options.timeout_s)
+        except kvd_client.KvdError as fault:
+            remedy = "restart vLLM" if isinstance(fault, _GONE) else "wake vLLM again once there is room"
+            raise KvdRequired(f"kvd: the KV cache does not get its memory back: {fault}; {remedy}") from fault
 
     def check_pieces(self, pieces: Sequence[Piece]) -> None:
         """Checks that the blocks of an elastic region lie where vLLM said they would. Raises
@@ -170,7 +223,8 @@ class KvMemory:
             _left.append((self._client, self._region))
         elif self._client is not None:
             self._client.close()
-        self._client = self._region = self._geometry = None
+        self._client = self._region = self._geometry = self._kept = None
+        self._parts = []
         _free_what_was_left()
 
     def _refuse(self, why: str) -> None:

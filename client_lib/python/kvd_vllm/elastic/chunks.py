@@ -55,7 +55,7 @@ class Geometry(NamedTuple):
     @property
     def grain_bytes(self) -> int:
         """What a chunk gives or takes; the last chunk may be smaller."""
-        return max(map(len, self.chunks)) * self.slab
+        return max(1, *map(len, self.chunks)) * self.slab
 
     def keeping(self, count: int) -> Geometry:
         """The geometry with more chunks in its base, until the base has `count` bytes."""
@@ -66,6 +66,11 @@ class Geometry(NamedTuple):
             base += chunks[at]
             chunks[at] = ()
         return self._replace(base=tuple(sorted(base)), chunks=tuple(chunks))
+
+
+def whole(blocks: int, slab: int, positions: int) -> Geometry:
+    """All memory of the blocks comes and goes together, and never by itself: that is for sleep."""
+    return Geometry(blocks, blocks, slab, tuple(range(positions)), ((),))
 
 
 def geometry_of(pieces: Sequence[Piece], blocks: int, slab: int, positions: int) -> Geometry | None:

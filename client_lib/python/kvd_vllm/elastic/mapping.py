@@ -47,23 +47,31 @@ class Region(Protocol):
 def back_the_base(
     region: Region, geometry: Geometry, timeout_s: float,
     clock: Callable[[], float] = time.monotonic, sleep: Callable[[float], None] = time.sleep,
-) -> None:  # fmt: skip
+) -> list[int]:  # fmt: skip
     """Puts memory behind all that is kept, before vLLM sees the region. Where other engines have
-    it, they are asked for it. Raises a KvdError where it does not come in time."""
+    it, they are asked for it. Returns the parts that shrink() takes. Raises a KvdError where it does
+    not come in time; nothing has memory then."""
     kept, grain = geometry.kept_bytes, geometry.grain_bytes
-    begun, left = clock(), list(geometry.base)
+    begun, left, parts = clock(), list(geometry.base), []
     while True:
         waited = clock() - begun
         region.share(kept=kept, least=kept, wanted=kept, grain=grain, age_s=max(waited, 1e-3))
         try:
             while left:
-                region.grow(left[:MOST_POSITIONS], timeout=min(_CALL_S, timeout_s))
+                parts.append(region.grow(left[:MOST_POSITIONS], timeout=min(_CALL_S, timeout_s)))
                 del left[:MOST_POSITIONS]
-            return
+            return parts
         except _NO_ROOM:
             if waited >= timeout_s:
+                give_back(region, parts)
                 raise
         sleep(_ASK_S)
+
+
+def give_back(region: Region, parts: Sequence[int]) -> None:
+    """Takes the memory of these parts away."""
+    for part in parts:
+        region.shrink(part, timeout=_CALL_S)
 
 
 class Mapper:
