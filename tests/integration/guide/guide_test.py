@@ -23,6 +23,7 @@ sys.path.insert(0, str(DOCS))
 
 import follow  # noqa: E402
 import reference  # noqa: E402
+import support  # noqa: E402
 
 TEXTS = {path.relative_to(ROOT): path.read_text()
          for path in [*DOCS.glob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]}  # fmt: skip
@@ -167,6 +168,27 @@ class Typed(unittest.TestCase):
             follow.script("quickstart.md", {"fly": "nobody can"})
         output = "== attach.md:51\nmade no tokens\n"
         self.assertTrue(follow.missing("attach.md", output, {}))
+
+
+class Support(unittest.TestCase):
+    def test_each_cell_is_a_test_that_ran(self) -> None:
+        (pinned, one), *others = support.versions().items()
+        name = one.replace("\\", "")
+        with tempfile.TemporaryDirectory(prefix="kvd-guide-") as folder:
+            files = [Path(folder, each) for each in ("before.xml", "after.xml")]
+            for file, second in zip(files, ("run", "fail"), strict=True):
+                file.write_text(f'<testsuite><testcase name="{name}level1" status="run"/>'
+                                f'<testcase name="{name}level2" status="{second}"/>'
+                                f'<testcase name="{name}level3" status="notrun"/></testsuite>')  # fmt: skip
+            page = support.page(support.results(files))
+        self.assertIn(f"| vLLM {pinned} | LLaMA | yes: `{name}level1` | **fails**: `{name}level2` | not tried |", page)
+        for version, _ in others:
+            self.assertIn(f"| vLLM {version} | LLaMA | not tried |", page)
+
+    def test_the_page_has_every_engine_and_version(self) -> None:
+        text = (DOCS / "support.md").read_text()
+        for row in support.rows():
+            self.assertIn(f"\n| {row.engine} | {row.model} | ", text, "run: python3 docs/support.py JUNIT.xml...")
 
 
 class Lists(unittest.TestCase):
