@@ -15,7 +15,7 @@ from typing import Any
 
 CONNECTOR = "KvdConnector"
 SCHEDULERS = ("KvdScheduler", "KvdAsyncScheduler")
-TESTED_VLLM = ("0.32.0",)
+TESTED_VLLM = ("0.31.0", "0.32.0", "0.33.0")
 
 
 def register() -> None:
