@@ -82,8 +82,7 @@ TEST_F(CudaLoss, AKilledDaemonIsNoticed) {
 
 TEST_F(CudaLoss, ALostDevicePoisonsEveryoneAndEndsTheDaemonWithItsOwnStatus) {
   // The first copy shall be the one that is asked for, not one made ahead.
-  start(cuda_settings({"FAKECUDA_STICKY=cuMemcpyBatchAsync:1:719", "KVD_ROTATION_EAGER=false",
-                       "KVD_CUDA_COPIES=batch"}));
+  start(cuda_settings({"FAKECUDA_STICKY=cuMemcpyBatchAsync:1:719", "KVD_ROTATION_EAGER=false"}));
   Client bystander = std::move(open_for_cuda(*kvd_)).value();
   Client client = running();
   (void)client.rotate(1, kvd_client::RotateDirection::kOut, kPatience);
@@ -96,7 +95,7 @@ TEST_F(CudaLoss, ALostDevicePoisonsEveryoneAndEndsTheDaemonWithItsOwnStatus) {
 
 TEST_F(CudaLoss, ACopyThatStandsStillIsALostDevice) {
   // The trial of copies at the start would be the first to stand still.
-  KvdSettings settings = cuda_settings({"FAKECUDA_STALL=h2d", "KVD_CUDA_COPIES=batch"});
+  KvdSettings settings = cuda_settings({"FAKECUDA_STALL=h2d"});
   settings.extra = "[cuda]\nwatchdog = \"300ms\"\n";
   start(settings);
   Client client = running();
@@ -110,8 +109,7 @@ TEST_F(CudaLoss, ACopyThatStandsStillIsALostDevice) {
 
 TEST_F(CudaLoss, AFailedCopyEndsTheSessionItWasForAndNoOther) {
   // A copy made ahead may fail without harm: nobody waits for it.
-  start(cuda_settings({"FAKECUDA_FAIL=cuMemcpyBatchAsync:1:1", "KVD_ROTATION_EAGER=false",
-                       "KVD_CUDA_COPIES=batch"}));
+  start(cuda_settings({"FAKECUDA_FAIL=cuMemcpyBatchAsync:1:1", "KVD_ROTATION_EAGER=false"}));
   Client bystander = std::move(open_for_cuda(*kvd_)).value();
   Client client = running();
   (void)client.rotate(1, kvd_client::RotateDirection::kOut, kPatience);
