@@ -12,7 +12,6 @@ namespace kvd::core {
 namespace {
 
 constexpr double kMaxWeight = 1e6;
-constexpr double kMaxLag = 100;
 constexpr std::int64_t kMaxWindow = 1'000'000'000;
 constexpr Nanoseconds kMinGoal{1'000};                 ///< 1 us
 constexpr Nanoseconds kMaxGoal{86'400'000'000'000ll};  ///< a day
@@ -94,8 +93,6 @@ void check(const TuningKey& key, const Tuning& tuning, Faults& faults) {
 /// What only comparisons set.
 void check_others(const Tuning& tuning, Faults& faults) {
   const PlacementTuning& placement = tuning.placement;
-  faults.number_in("rotation.beta_b", tuning.rotation.beta_b, -kMaxLag, kMaxLag);
-  faults.number_in("rotation.beta_f", tuning.rotation.beta_f, -kMaxLag, kMaxLag);
   faults.number_in("placement.alpha", placement.alpha, 0, kMaxWeight);
   if (placement.window_min < 1) {
     faults.add("placement.window.min",

@@ -207,9 +207,9 @@ struct InTuning {
 Keys policy_keys() {
   Keys keys;
   for (const core::TuningKey& one : core::tuning_keys()) {
-    const auto add = [&](const auto& field) {
+    const auto add = [&]<class T>(const core::TuningField<T>& field) {
       keys.push_back(key(std::string(one.path), std::string(one.help), std::string(one.when),
-                         spelling_of(field), InTuning{field}));
+                         spelling_of(field), InTuning<T>{field}));
     };
     std::visit(add, one.field);
   }

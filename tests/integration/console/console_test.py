@@ -136,7 +136,7 @@ class Console(unittest.TestCase):
         self.start()
         page = self.browse()
         self.is_live()
-        self.becomes("document.querySelectorAll('#policy-fields label').length > 8")
+        self.becomes("document.querySelectorAll('#policy-fields label').length > 10")
         self.change("alpha", "7")
         self.assertEqual(page.run("[...document.querySelectorAll('#review-diff td')].map((cell) => cell.textContent)"),
                          ["rotation.alpha", "3", "7"])  # fmt: skip
@@ -153,7 +153,7 @@ class Console(unittest.TestCase):
         self.send(self.kvd.token)
         self.becomes("document.getElementById('review-error').textContent.includes('/rotation/alpha')")
         # Nobody's change is lost: it is sent onto the version that was read.
-        self.rest("PATCH", "/v1/policy", {"rotation": {"b_xfer": 4096}})
+        self.rest("PATCH", "/v1/policy", {"rotation": {"beta_f": 0.25}})
         self.send(self.kvd.token)
         self.becomes("document.getElementById('review-error').textContent.includes('Somebody else')")
         self.assertEqual(self.kvd.get("/v1/policy")["rotation"]["alpha"], 7)

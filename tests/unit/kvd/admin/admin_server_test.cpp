@@ -62,7 +62,7 @@ class AdminServerTest : public testing::Test {
 TEST_F(AdminServerTest, ServesDocuments) {
   EXPECT_THAT(get("/healthz"), AllOf(StartsWith("HTTP/1.1 200"), HasSubstr("application/json"),
                                      HasSubstr("{\"status\":\"ok\"}")));
-  EXPECT_THAT(get("/v1/policy"), AllOf(HasSubstr("ETag: \""), HasSubstr("\"alpha\": 3")));
+  EXPECT_THAT(get("/v1/policy"), AllOf(HasSubstr("ETag: \""), HasSubstr("\"beta_f\": 0.5")));
   EXPECT_THAT(get("/v1/status?x=1"), StartsWith("HTTP/1.1 200"));
   EXPECT_THAT(get("/nothing"), StartsWith("HTTP/1.1 404"));
   EXPECT_THAT(get("/%zz"), StartsWith("HTTP/1.1 400"));

@@ -11,8 +11,8 @@ using nlohmann::json;
 TEST(Documents, PolicyReadsAsDocumented) {
   core::Tuning tuning;
   EXPECT_EQ(json::parse(policy_document(tuning)), json::parse(R"({
-    "rotation": {"policy": "unified", "alpha": 3.0, "b_xfer": "auto", "eager": true,
-                 "overload": "goodput", "pacing": "engine"},
+    "rotation": {"policy": "unified", "alpha": 3.0, "beta_b": 0.0, "beta_f": 0.5, "b_xfer": "auto",
+                 "eager": true, "overload": "goodput", "pacing": "engine"},
     "placement": {"policy": "none"},
     "admission": {"policy": "none"},
     "load": {"policy": "measured_crossover"}})"));

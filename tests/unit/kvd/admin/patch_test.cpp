@@ -69,6 +69,7 @@ TEST(PatchPolicy, ChangesWhatItNamesAndNothingElse) {
   EXPECT_EQ(sut.rotation.overload, "ttft");
   EXPECT_EQ(sut.rotation.pacing, "client");
   EXPECT_EQ(sut.placement.policy, "orbitflow");
+  EXPECT_EQ(sut.rotation.beta_f, 0.5);
   EXPECT_EQ(sut.admission.beta, 7);
 }
 
@@ -81,7 +82,7 @@ TEST(PatchPolicy, AutoLiftsTheTransferBudget) {
 
 TEST(PatchPolicy, ItsOwnDocumentIsAPatchThatChangesNothing) {
   Tuning sut;
-  sut.rotation.alpha = 0.25;
+  sut.rotation.beta_b = -0.25;
   const std::string document = policy_document(sut);
   ASSERT_FALSE(patch_policy(document, sut));
   EXPECT_EQ(policy_document(sut), document);

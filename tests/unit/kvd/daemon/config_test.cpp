@@ -59,6 +59,8 @@ const std::map<std::string, std::string> kOtherValues = {{"backend", "host"},
                                                          {"log.level", "debug"},
                                                          {"rotation.policy", "fcfs"},
                                                          {"rotation.alpha", "2.5"},
+                                                         {"rotation.beta_b", "-0.25"},
+                                                         {"rotation.beta_f", "0.1"},
                                                          {"rotation.b_xfer", "8MiB"},
                                                          {"rotation.eager", "false"},
                                                          {"rotation.overload", "ttft"},
@@ -171,11 +173,12 @@ TEST_F(ConfigTest, TheFileIsNamedByFlagOrVariable) {
 
 TEST_F(ConfigTest, FilesTakeNumbersAsWellAsText) {
   const auto sut = parse_file(
-      "[pool]\nhbm = 134217728\n[rotation]\nalpha = 4\n"
+      "[pool]\nhbm = 134217728\n[rotation]\nalpha = 4\nbeta_f = 0.25\n"
       "[engine]\nevict_after = 0\n[link]\nbandwidth = 1000000\n");
   ASSERT_TRUE(sut.ok()) << sut.error().message;
   EXPECT_EQ(sut->config.hbm, 128 * kMiB);
   EXPECT_EQ(sut->config.tuning.rotation.alpha, 4);
+  EXPECT_EQ(sut->config.tuning.rotation.beta_f, 0.25);
   EXPECT_EQ(sut->config.evict_after, Nanoseconds(0));
   EXPECT_EQ(sut->config.link_bandwidth, BytesPerSecond{1e6});
 }
@@ -370,7 +373,9 @@ TEST_F(ConfigTest, HelpAndVersionAnswerWhateverElseIsWrong) {
 }
 
 TEST_F(ConfigTest, NegativeNumbersAreValues) {
-  EXPECT_THAT(lines_of(parse({"--rotation.alpha", "-0.5"})), ElementsAre(HasSubstr("is -0.5")));
+  const auto sut = parse({"--rotation.beta_b", "-0.5"});
+  ASSERT_TRUE(sut.ok()) << sut.error().message;
+  EXPECT_EQ(sut->config.tuning.rotation.beta_b, -0.5);
 }
 
 TEST_F(ConfigTest, EffectiveValuesHoldEveryKeyClassAndDomain) {
