@@ -43,7 +43,7 @@ class Faults {
     std::string known;
     for (const std::string_view one : key.choices) {
       if (one == value) return;
-      known = std::string(one) + (known.empty() ? "" : " or " + known);
+      known.append(known.empty() ? "" : " or ").append(one);
     }
     add(path, "must be " + known + ", is \"" + value + "\"");
   }

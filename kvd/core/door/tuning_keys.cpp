@@ -11,7 +11,7 @@ namespace {
 constexpr double kMostWeight = 1e6;
 constexpr double kMaxLag = 100;          ///< of a goal
 constexpr double kMaxTransfer = 0x1p50;  ///< 1 PiB
-constexpr std::string_view kOverload[] = {"goodput", "ttft"};
+constexpr std::string_view kOverload[] = {"ttft", "goodput"};
 constexpr std::string_view kPacing[] = {"engine", "client"};
 
 /// The field `Member` of the table `Table`.
