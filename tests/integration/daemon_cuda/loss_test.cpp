@@ -81,8 +81,9 @@ TEST_F(CudaLoss, AKilledDaemonIsNoticed) {
 }
 
 TEST_F(CudaLoss, ALostDevicePoisonsEveryoneAndEndsTheDaemonWithItsOwnStatus) {
-  // The first copy shall be the one that is asked for, not one made ahead.
-  start(cuda_settings({"FAKECUDA_STICKY=cuMemcpyBatchAsync:1:719", "KVD_ROTATION_EAGER=false"}));
+  // The trial of copies at the start makes two batches. The third shall be the copy that is asked
+  // for, not one made ahead.
+  start(cuda_settings({"FAKECUDA_STICKY=cuMemcpyBatchAsync:3:719", "KVD_ROTATION_EAGER=false"}));
   Client bystander = std::move(open_for_cuda(*kvd_)).value();
   Client client = running();
   (void)client.rotate(1, kvd_client::RotateDirection::kOut, kPatience);
@@ -94,8 +95,8 @@ TEST_F(CudaLoss, ALostDevicePoisonsEveryoneAndEndsTheDaemonWithItsOwnStatus) {
 }
 
 TEST_F(CudaLoss, ACopyThatStandsStillIsALostDevice) {
-  // The trial of copies at the start would be the first to stand still.
-  KvdSettings settings = cuda_settings({"FAKECUDA_STALL=h2d"});
+  // The trial of copies at the start moves 256 KiB.
+  KvdSettings settings = cuda_settings({"FAKECUDA_STALL=h2d", "FAKECUDA_STALL_AFTER=262144"});
   settings.extra = "[cuda]\nwatchdog = \"300ms\"\n";
   start(settings);
   Client client = running();
@@ -108,8 +109,9 @@ TEST_F(CudaLoss, ACopyThatStandsStillIsALostDevice) {
 }
 
 TEST_F(CudaLoss, AFailedCopyEndsTheSessionItWasForAndNoOther) {
-  // A copy made ahead may fail without harm: nobody waits for it.
-  start(cuda_settings({"FAKECUDA_FAIL=cuMemcpyBatchAsync:1:1", "KVD_ROTATION_EAGER=false"}));
+  // After the two batches of the trial. A copy made ahead may fail without harm: nobody waits for
+  // it.
+  start(cuda_settings({"FAKECUDA_FAIL=cuMemcpyBatchAsync:3:1", "KVD_ROTATION_EAGER=false"}));
   Client bystander = std::move(open_for_cuda(*kvd_)).value();
   Client client = running();
   (void)client.rotate(1, kvd_client::RotateDirection::kOut, kPatience);

@@ -96,6 +96,7 @@ Config read_config() {
   config.report = variable("FAKECUDA_REPORT");
   const auto stall = variable("FAKECUDA_STALL");
   if (!stall.empty() && stall != "h2d" && stall != "d2h") refuse("FAKECUDA_STALL", stall);
+  read("FAKECUDA_STALL_AFTER", config.stall_after);
   config.stall_h2d = stall == "h2d";
   config.stall_d2h = stall == "d2h";
   const bool power_of_two = (config.granularity & (config.granularity - 1)) == 0;

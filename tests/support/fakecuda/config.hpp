@@ -30,6 +30,7 @@ struct Config {
   CUresult init = CUDA_SUCCESS;
   bool stall_h2d = false;
   bool stall_d2h = false;
+  std::size_t stall_after = 0;  // bytes of that direction
   bool strict = false;
   bool host_numa = true;
   bool stream_memory_operations = true;

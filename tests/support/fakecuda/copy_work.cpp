@@ -50,8 +50,9 @@ bool copy_piece(CUstream_st& stream, Piece& piece) {
 
 bool stalled(Lane lane) {
   const Config& config = driver().config;
-  return (lane == Lane::kHostToDevice && config.stall_h2d) ||
-         (lane == Lane::kDeviceToHost && config.stall_d2h);
+  const bool named = (lane == Lane::kHostToDevice && config.stall_h2d) ||
+                     (lane == Lane::kDeviceToHost && config.stall_d2h);
+  return named && driver().bytes[static_cast<std::size_t>(lane)] >= config.stall_after;
 }
 
 void hold_until_given_up(const CUstream_st& stream) {
