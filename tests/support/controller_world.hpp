@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <deque>
 #include <map>
 #include <memory>
 #include <random>
@@ -354,11 +355,16 @@ class World {
     while (controller->is_behind()) feed(Tick{});
   }
 
+  /// As in the daemon, what an effect causes comes after all effects of the event before.
   void feed(const Event& event) {
-    std::vector<Effect> effects;
-    controller->on(event, now, effects);
-    for (const Effect& effect : effects) {
-      std::visit([&](const auto& e) { take(e); }, effect);
+    events.push_back(event);
+    if (events.size() > 1) return;  // an effect caused it
+    for (; !events.empty(); events.pop_front()) {
+      std::vector<Effect> effects;
+      controller->on(events.front(), now, effects);
+      for (const Effect& effect : effects) {
+        std::visit([&](const auto& e) { take(e); }, effect);
+      }
     }
   }
 
@@ -372,6 +378,7 @@ class World {
   }
 
   std::unique_ptr<Controller> controller;
+  std::deque<Event> events;  ///< not taken yet; the first is being taken
   std::map<EngineId, Engine> engines;
   std::map<ReplyTo, Reply> replies;
   std::optional<Reply> latest;
