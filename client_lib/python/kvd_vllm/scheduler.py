@@ -227,8 +227,9 @@ class KvdSchedulerMixin:
             if grow * self.kvd_connector.groups <= free:
                 return _NOBODY
         decision = self.kvd_ask()
-        if decision == _NOBODY and here.running \
-                and not any(each.is_prefill_chunk for each in here.running):  # fmt: skip
+        # A bound on prompts binds nobody where no prompt is under way and none comes in.
+        nobody = decision is not None and not decision.preempt and not decision.admit
+        if nobody and here.running and not any(each.is_prefill_chunk for each in here.running):
             self.kvd_answered = stands
         return decision
 
