@@ -9,11 +9,12 @@ namespace {
 
 /// These are not keys of the daemon, but set on purpose where it runs: by users of clients, tests
 /// and engines, or by Kubernetes for a Service named kvd. A name that ends in '_' is a prefix.
-constexpr std::array<std::string_view, 16> kForeignVariables = {
+constexpr std::array<std::string_view, 17> kForeignVariables = {
     "KVD_CONFIG",    "KVD_ENDPOINT",   "KVD_TRACES",           "KVD_REQUIRE",
     "KVD_SEED",      "KVD_ADMIN_URL",  "KVD_ADMIN_TOKEN_FILE", "KVD_TEST_",
     "KVD_LLAMA_",    "KVD_PORT",       "KVD_SERVICE_",         "KVD_PORT_",
-    "KVD_HISTORIES", "KVD_FIRST_SEED", "KVD_CLIENT_LIBRARY",   "KVD_VLLM_"};
+    "KVD_HISTORIES", "KVD_FIRST_SEED", "KVD_CLIENT_LIBRARY",   "KVD_VLLM",
+    "KVD_VLLM_"};
 
 bool is_foreign(std::string_view name) {
   return std::any_of(kForeignVariables.begin(), kForeignVariables.end(),

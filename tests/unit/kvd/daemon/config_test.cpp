@@ -243,9 +243,9 @@ TEST_F(ConfigTest, VariablesOfOtherProgramsAreLeftAlone) {
   const auto sut =
       parse({}, {"KVD_ENDPOINT=/x", "KVD_TRACES=/t", "KVD_REQUIRE=llama", "KVD_SEED=1",
                  "KVD_ADMIN_URL=http://127.0.0.1:1", "KVD_TEST_SEED=2", "KVD_LLAMA_REQUIRE=1",
-                 "KVD_CLIENT_LIBRARY=/l.so", "KVD_VLLM_REQUIRED=1", "KVD_PORT=tcp://10.0.0.1:1",
-                 "KVD_SERVICE_HOST=10.0.0.1", "KVD_PORT_1_TCP_ADDR=10.0.0.1", "KVD_HISTORIES=9",
-                 "KVD_FIRST_SEED=3"});
+                 "KVD_CLIENT_LIBRARY=/l.so", "KVD_VLLM=1", "KVD_VLLM_REQUIRED=1",
+                 "KVD_PORT=tcp://10.0.0.1:1", "KVD_SERVICE_HOST=10.0.0.1",
+                 "KVD_PORT_1_TCP_ADDR=10.0.0.1", "KVD_HISTORIES=9", "KVD_FIRST_SEED=3"});
   EXPECT_THAT(lines_of(sut), IsEmpty());
 }
 
