@@ -20,7 +20,6 @@ struct ServeRequest {
 struct ServeAnswer {
   double sent_s = 0;
   std::vector<double> token_s = {};  ///< when each token reached the client
-  std::uint64_t digest = 0;          ///< of the tokens
   bool complete = false;             ///< the stream came to its end
 };
 
