@@ -3,10 +3,10 @@
 #include <vector>
 
 #include "client_lib/examples/block_access.hpp"
-#include "kernels/device/cuda/context.hpp"
-#include "kernels/device/cuda/device.hpp"
-#include "kernels/device/cuda/driver.hpp"
-#include "kernels/device/cuda/error.hpp"
+#include "kernels/device/cuda/driver/context.hpp"
+#include "kernels/device/cuda/driver/device.hpp"
+#include "kernels/device/cuda/driver/driver.hpp"
+#include "kernels/device/cuda/driver/error.hpp"
 
 namespace kvd_pattern {
 namespace {

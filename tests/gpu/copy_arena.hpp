@@ -7,7 +7,7 @@
 #include <functional>
 #include <memory>
 
-#include "kernels/device/cuda/extent_cursor.hpp"
+#include "kernels/device/cuda/copies/extent_cursor.hpp"
 #include "kernels/device/device_backend.hpp"
 #include "tests/gpu/lab.hpp"
 

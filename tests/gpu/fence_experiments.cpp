@@ -1,5 +1,5 @@
 // E19: how late kvd's fences come while another process has the SMs, by what raises them.
-#include "kernels/device/cuda/extent_cursor.hpp"
+#include "kernels/device/cuda/copies/extent_cursor.hpp"
 #include "tests/gpu/experiments.hpp"
 #include "tests/gpu/lab.hpp"
 #include "tests/gpu/peer.hpp"

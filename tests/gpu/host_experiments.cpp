@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <fstream>
 
-#include "kernels/device/cuda/error.hpp"
+#include "kernels/device/cuda/driver/error.hpp"
 #include "tests/gpu/experiments.hpp"
 #include "tests/gpu/lab.hpp"
 #include "tests/gpu/peer.hpp"

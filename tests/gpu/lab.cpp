@@ -8,7 +8,7 @@
 #include <cmath>
 #include <cstdlib>
 
-#include "kernels/device/cuda/error.hpp"
+#include "kernels/device/cuda/driver/error.hpp"
 #include "tests/gpu/fake_kernels.hpp"
 #include "tests/gpu/image/image.hpp"
 

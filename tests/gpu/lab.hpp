@@ -9,11 +9,11 @@
 
 #include "ipc/vocabulary/result.hpp"
 #include "ipc/vocabulary/unique_fd.hpp"
-#include "kernels/device/cuda/context.hpp"
-#include "kernels/device/cuda/device.hpp"
-#include "kernels/device/cuda/host_registration.hpp"
-#include "kernels/device/cuda/stream.hpp"
-#include "kernels/device/cuda/vmm.hpp"
+#include "kernels/device/cuda/copies/stream.hpp"
+#include "kernels/device/cuda/driver/context.hpp"
+#include "kernels/device/cuda/driver/device.hpp"
+#include "kernels/device/cuda/memory/host_registration.hpp"
+#include "kernels/device/cuda/memory/vmm.hpp"
 #include "kernels/device/host/host_memory.hpp"
 
 namespace kvd::gpu {

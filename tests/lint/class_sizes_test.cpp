@@ -17,7 +17,7 @@ const std::vector<LargeClass>& large_classes() {
   static const std::vector<LargeClass> kLarge = {
       // A backend of slabs and of copy queues, in one.
       {"kernels/device/device_backend.hpp", "DeviceBackend", 42, 6},
-      {"kernels/device/cuda/copy_queue.hpp", "CopyQueue", 26, 22},
+      {"kernels/device/cuda/copies/copy_queue.hpp", "CopyQueue", 26, 22},
       // One field for each metric.
       {"kvd/core/door/status.hpp", "Counters", 0, 38},
       // One field for each key of kvd.toml.

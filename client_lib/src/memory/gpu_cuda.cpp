@@ -8,12 +8,12 @@
 #include "client_lib/src/memory/gpu.hpp"
 #include "client_lib/src/memory/gpu_fences.hpp"
 #include "ipc/vocabulary/keep.hpp"
-#include "kernels/device/cuda/context.hpp"
-#include "kernels/device/cuda/device.hpp"
-#include "kernels/device/cuda/driver.hpp"
-#include "kernels/device/cuda/error.hpp"
-#include "kernels/device/cuda/stream.hpp"
-#include "kernels/device/cuda/vmm.hpp"
+#include "kernels/device/cuda/copies/stream.hpp"
+#include "kernels/device/cuda/driver/context.hpp"
+#include "kernels/device/cuda/driver/device.hpp"
+#include "kernels/device/cuda/driver/driver.hpp"
+#include "kernels/device/cuda/driver/error.hpp"
+#include "kernels/device/cuda/memory/vmm.hpp"
 
 namespace kvd::client {
 namespace {

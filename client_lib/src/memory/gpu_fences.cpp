@@ -5,7 +5,7 @@
 
 #include "client_lib/src/memory/driver_wait.hpp"
 #include "ipc/vocabulary/keep.hpp"
-#include "kernels/device/cuda/error.hpp"
+#include "kernels/device/cuda/driver/error.hpp"
 
 namespace kvd::client {
 namespace {

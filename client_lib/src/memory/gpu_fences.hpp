@@ -9,10 +9,10 @@
 #include <utility>
 
 #include "client_lib/src/memory/gpu.hpp"
-#include "kernels/device/cuda/context.hpp"
-#include "kernels/device/cuda/driver.hpp"
-#include "kernels/device/cuda/host_registration.hpp"
-#include "kernels/device/cuda/stream.hpp"
+#include "kernels/device/cuda/copies/stream.hpp"
+#include "kernels/device/cuda/driver/context.hpp"
+#include "kernels/device/cuda/driver/driver.hpp"
+#include "kernels/device/cuda/memory/host_registration.hpp"
 
 namespace kvd::client {
 

@@ -6,9 +6,9 @@
 #include <unordered_map>
 #include <utility>
 
+#include "kernels/device/cuda/driver/health.hpp"
 #include "kernels/device/cuda/engine.hpp"
-#include "kernels/device/cuda/health.hpp"
-#include "kernels/device/cuda/slabs.hpp"
+#include "kernels/device/cuda/memory/slabs.hpp"
 #include "kernels/device/host/completion_box.hpp"
 #include "kernels/device/host/page_facts.hpp"
 

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "ipc/vocabulary/clock.hpp"
-#include "kernels/device/cuda/bursts/burst_size.hpp"
-#include "kernels/device/cuda/copy_trial.hpp"
-#include "kernels/device/cuda/device.hpp"
+#include "kernels/device/cuda/copies/bursts/burst_size.hpp"
+#include "kernels/device/cuda/copies/copy_trial.hpp"
+#include "kernels/device/cuda/driver/device.hpp"
 #include "kernels/device/device_backend.hpp"
 #include "kernels/device/host/host_memory.hpp"
 

@@ -5,14 +5,14 @@
 #include <optional>
 #include <span>
 
-#include "kernels/device/cuda/context.hpp"
-#include "kernels/device/cuda/copy_queue.hpp"
-#include "kernels/device/cuda/copy_trial.hpp"
-#include "kernels/device/cuda/fence_pages.hpp"
-#include "kernels/device/cuda/health.hpp"
-#include "kernels/device/cuda/readback.hpp"
-#include "kernels/device/cuda/slabs.hpp"
-#include "kernels/device/cuda/stream.hpp"
+#include "kernels/device/cuda/copies/copy_queue.hpp"
+#include "kernels/device/cuda/copies/copy_trial.hpp"
+#include "kernels/device/cuda/copies/fence_pages.hpp"
+#include "kernels/device/cuda/copies/readback.hpp"
+#include "kernels/device/cuda/copies/stream.hpp"
+#include "kernels/device/cuda/driver/context.hpp"
+#include "kernels/device/cuda/driver/health.hpp"
+#include "kernels/device/cuda/memory/slabs.hpp"
 #include "kernels/device/device_backend.hpp"
 
 namespace kvd::kernels::cuda {

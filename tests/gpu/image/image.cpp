@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "kernels/device/cuda/error.hpp"
+#include "kernels/device/cuda/driver/error.hpp"
 
 namespace kvd::gpu {
 namespace {

@@ -3,7 +3,7 @@
 #include <cuda.h>
 
 #include "ipc/vocabulary/result.hpp"
-#include "kernels/device/cuda/driver.hpp"
+#include "kernels/device/cuda/driver/driver.hpp"
 
 /// Puts device code, compiled by kvd_device_image(), into the object: NAME_image and NAME_ptx are
 /// its two forms. At namespace scope, once a program for each name.

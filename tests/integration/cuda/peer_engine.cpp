@@ -8,11 +8,11 @@
 #include <optional>
 #include <string>
 
-#include "kernels/device/cuda/context.hpp"
-#include "kernels/device/cuda/error.hpp"
-#include "kernels/device/cuda/host_registration.hpp"
-#include "kernels/device/cuda/stream.hpp"
-#include "kernels/device/cuda/vmm.hpp"
+#include "kernels/device/cuda/copies/stream.hpp"
+#include "kernels/device/cuda/driver/context.hpp"
+#include "kernels/device/cuda/driver/error.hpp"
+#include "kernels/device/cuda/memory/host_registration.hpp"
+#include "kernels/device/cuda/memory/vmm.hpp"
 #include "tests/integration/cuda/channel.hpp"
 #include "tests/integration/cuda/pattern.hpp"
 

@@ -8,8 +8,8 @@
 #include <atomic>
 #include <cstdlib>
 
-#include "kernels/device/cuda/driver.hpp"
-#include "kernels/device/cuda/vmm.hpp"
+#include "kernels/device/cuda/driver/driver.hpp"
+#include "kernels/device/cuda/memory/vmm.hpp"
 #include "tests/support/pattern_command.hpp"
 
 namespace kvd::test {

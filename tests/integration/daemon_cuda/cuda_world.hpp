@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "kernels/device/cuda/context.hpp"
-#include "kernels/device/cuda/device.hpp"
-#include "kernels/device/cuda/host_registration.hpp"
+#include "kernels/device/cuda/driver/context.hpp"
+#include "kernels/device/cuda/driver/device.hpp"
+#include "kernels/device/cuda/memory/host_registration.hpp"
 #include "kvd_client/client.hpp"
 #include "tests/support/daemon_process.hpp"
 #include "tests/support/patience.hpp"

@@ -10,10 +10,10 @@
 #include <string>
 #include <utility>
 
-#include "kernels/device/cuda/context.hpp"
+#include "kernels/device/cuda/copies/stream.hpp"
 #include "kernels/device/cuda/cuda_backend.hpp"
-#include "kernels/device/cuda/stream.hpp"
-#include "kernels/device/cuda/vmm.hpp"
+#include "kernels/device/cuda/driver/context.hpp"
+#include "kernels/device/cuda/memory/vmm.hpp"
 #include "kvd/daemon/memory/slab_renewer.hpp"
 #include "tests/contract/device/device_fixture.hpp"
 #include "tests/support/patience.hpp"

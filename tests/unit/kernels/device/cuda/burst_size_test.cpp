@@ -1,4 +1,4 @@
-#include "kernels/device/cuda/bursts/burst_size.hpp"
+#include "kernels/device/cuda/copies/bursts/burst_size.hpp"
 
 #include <gtest/gtest.h>
 

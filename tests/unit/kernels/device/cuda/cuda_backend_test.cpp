@@ -14,10 +14,10 @@
 #include <random>
 #include <thread>
 
-#include "kernels/device/cuda/context.hpp"
-#include "kernels/device/cuda/host_registration.hpp"
-#include "kernels/device/cuda/stream.hpp"
-#include "kernels/device/cuda/vmm.hpp"
+#include "kernels/device/cuda/copies/stream.hpp"
+#include "kernels/device/cuda/driver/context.hpp"
+#include "kernels/device/cuda/memory/host_registration.hpp"
+#include "kernels/device/cuda/memory/vmm.hpp"
 #include "tests/contract/device/device_fixture.hpp"
 #include "tests/unit/kernels/device/cuda/fake_driver.hpp"
 

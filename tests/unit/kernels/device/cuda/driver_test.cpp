@@ -1,15 +1,15 @@
-#include "kernels/device/cuda/driver.hpp"
+#include "kernels/device/cuda/driver/driver.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <string>
 
-#include "kernels/device/cuda/context.hpp"
-#include "kernels/device/cuda/error.hpp"
-#include "kernels/device/cuda/host_registration.hpp"
-#include "kernels/device/cuda/stream.hpp"
-#include "kernels/device/cuda/vmm.hpp"
+#include "kernels/device/cuda/copies/stream.hpp"
+#include "kernels/device/cuda/driver/context.hpp"
+#include "kernels/device/cuda/driver/error.hpp"
+#include "kernels/device/cuda/memory/host_registration.hpp"
+#include "kernels/device/cuda/memory/vmm.hpp"
 #include "kernels/device/host/host_memory.hpp"
 #include "tests/contract/device/device_fixture.hpp"
 #include "tests/unit/kernels/device/cuda/fake_driver.hpp"

@@ -1,4 +1,4 @@
-#include "kernels/device/cuda/extent_cursor.hpp"
+#include "kernels/device/cuda/copies/extent_cursor.hpp"
 
 #include <gtest/gtest.h>
 
