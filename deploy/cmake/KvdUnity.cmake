@@ -17,7 +17,7 @@ function(kvd_compile_alone folder)
     PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 endfunction()
 
-kvd_compile_alone(planner/policy load.cpp prefill_costs.cpp uniform_placement.cpp)
+kvd_compile_alone(planner/policy admission/prefill_costs.cpp load.cpp)
 kvd_compile_alone(kvd/core door/tuning.cpp)
 kvd_compile_alone(kvd/sim/workload generators.cpp predict.cpp trace_rows.cpp workload.cpp)
 # A test has its own open_backend() in place of the one in here.

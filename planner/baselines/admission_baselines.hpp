@@ -1,7 +1,7 @@
 #pragma once
 
-#include "planner/policy/admission.hpp"
-#include "planner/policy/layerkv.hpp"
+#include "planner/policy/admission/admission.hpp"
+#include "planner/policy/admission/layerkv.hpp"
 
 namespace kvd::planner {
 

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <utility>
 
-#include "planner/policy/admission_guards.hpp"
+#include "planner/policy/admission/admission_guards.hpp"
 #include "planner/policy/rotation.hpp"
 
 namespace kvd::planner {

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "planner/policy/placement.hpp"
+#include "planner/policy/placement/placement.hpp"
 
 namespace kvd::planner {
 

@@ -2,13 +2,13 @@
 
 #include <algorithm>
 
-#include "planner/policy/admit_all.hpp"
-#include "planner/policy/all_resident.hpp"
+#include "planner/policy/admission/admit_all.hpp"
+#include "planner/policy/admission/layerkv.hpp"
 #include "planner/policy/fcfs.hpp"
-#include "planner/policy/layerkv.hpp"
 #include "planner/policy/load.hpp"
 #include "planner/policy/lvf.hpp"
-#include "planner/policy/orbitflow.hpp"
+#include "planner/policy/placement/all_resident.hpp"
+#include "planner/policy/placement/orbitflow.hpp"
 #include "planner/policy/unified.hpp"
 
 namespace kvd::planner {

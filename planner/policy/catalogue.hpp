@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "ipc/vocabulary/result.hpp"
-#include "planner/policy/admission.hpp"
-#include "planner/policy/placement.hpp"
+#include "planner/policy/admission/admission.hpp"
+#include "planner/policy/placement/placement.hpp"
 #include "planner/policy/rotation.hpp"
 
 namespace kvd::planner {

@@ -71,6 +71,7 @@ const std::vector<Chambers>& chambers() {
       {"kvd/core/", {"door", "ledger", "cache", "moves", "deciding", "talk"}},
       {"kvd/daemon/", {"base", "config", "machine", "memory", "sessions", "workers", "service"}},
       {"kvd/tiers/disk/", {"files", "workers"}},
+      {"planner/policy/", {"admission", "placement"}},
       {"kernels/device/cuda/", {"driver", "memory", "copies"}},
       {"client_lib/src/", {"memory", "attach", "core", "abi"}},
   };

@@ -8,7 +8,7 @@
 #include "kvd/core/ledger/placing.hpp"
 #include "kvd/core/moves/ground.hpp"
 #include "kvd/core/moves/needs.hpp"
-#include "planner/policy/admission.hpp"
+#include "planner/policy/admission/admission.hpp"
 #include "planner/policy/rotation.hpp"
 
 namespace kvd::core {

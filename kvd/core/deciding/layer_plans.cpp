@@ -4,7 +4,7 @@
 #include <set>
 #include <utility>
 
-#include "planner/policy/pause.hpp"
+#include "planner/policy/placement/pause.hpp"
 
 namespace kvd::core {
 

@@ -12,7 +12,7 @@
 #include "ipc/vocabulary/units.hpp"
 #include "kvd/store/cache/kept_rows.hpp"
 #include "kvd/store/memory/orders.hpp"
-#include "planner/policy/placement.hpp"
+#include "planner/policy/placement/placement.hpp"
 
 /// What the Controller wants its shell to do.
 namespace kvd::core {

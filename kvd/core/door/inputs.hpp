@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "ipc/vocabulary/ids.hpp"
-#include "planner/policy/admission.hpp"
-#include "planner/policy/placement.hpp"
+#include "planner/policy/admission/admission.hpp"
+#include "planner/policy/placement/placement.hpp"
 #include "planner/policy/rotation.hpp"
 
 /// What the Controller asks its policies, so that a decision can be repeated elsewhere (kvd-plan).

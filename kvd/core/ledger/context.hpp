@@ -14,9 +14,9 @@
 #include "kvd/core/door/status.hpp"
 #include "kvd/core/door/tuning.hpp"
 #include "kvd/store/memory/orders.hpp"
-#include "planner/policy/admission.hpp"
+#include "planner/policy/admission/admission.hpp"
 #include "planner/policy/load.hpp"
-#include "planner/policy/placement.hpp"
+#include "planner/policy/placement/placement.hpp"
 #include "planner/policy/rotation.hpp"
 
 namespace kvd::core {

@@ -11,7 +11,7 @@
 #include "kvd/core/ledger/context.hpp"
 #include "kvd/core/ledger/requests.hpp"
 #include "kvd/store/index/index.hpp"
-#include "planner/policy/admission.hpp"
+#include "planner/policy/admission/admission.hpp"
 #include "planner/policy/length_predictor.hpp"
 #include "planner/policy/rotation.hpp"
 

@@ -6,7 +6,7 @@
 
 #include "ipc/vocabulary/result.hpp"
 #include "kvd/core/door/tuning.hpp"
-#include "planner/policy/placement.hpp"
+#include "planner/policy/placement/placement.hpp"
 
 namespace kvd::sim {
 

@@ -4,7 +4,7 @@
 #include <random>
 
 #include "planner/baselines/all_policies.hpp"
-#include "planner/policy/admission.hpp"
+#include "planner/policy/admission/admission.hpp"
 #include "planner/policy/load.hpp"
 #include "tests/unit/planner/seed.hpp"
 

@@ -1,5 +1,5 @@
 // What every placement policy promises, whatever its rule.
-#include "planner/policy/placement.hpp"
+#include "planner/policy/placement/placement.hpp"
 
 #include <gtest/gtest.h>
 

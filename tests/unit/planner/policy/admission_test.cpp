@@ -5,8 +5,8 @@
 #include "planner/baselines/admission_baselines.hpp"
 #include "planner/baselines/all_policies.hpp"
 #include "planner/baselines/guarded.hpp"
-#include "planner/policy/admission_guards.hpp"
-#include "planner/policy/layerkv.hpp"
+#include "planner/policy/admission/admission_guards.hpp"
+#include "planner/policy/admission/layerkv.hpp"
 
 namespace kvd::planner {
 namespace {

@@ -1,4 +1,4 @@
-#include "planner/policy/placement.hpp"
+#include "planner/policy/placement/placement.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,11 +1,11 @@
-#include "planner/policy/layerkv.hpp"
+#include "planner/policy/admission/layerkv.hpp"
 
 #include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "planner/policy/admission_guards.hpp"
+#include "planner/policy/admission/admission_guards.hpp"
 
 namespace kvd::planner {
 namespace {

@@ -1,4 +1,4 @@
-#include "planner/policy/admission_guards.hpp"
+#include "planner/policy/admission/admission_guards.hpp"
 
 #include <algorithm>
 #include <map>

@@ -1,4 +1,4 @@
-#include "planner/policy/prefill_costs.hpp"
+#include "planner/policy/admission/prefill_costs.hpp"
 
 #include <algorithm>
 #include <cmath>

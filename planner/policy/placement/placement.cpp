@@ -1,4 +1,4 @@
-#include "planner/policy/placement.hpp"
+#include "planner/policy/placement/placement.hpp"
 
 #include <algorithm>
 #include <cmath>

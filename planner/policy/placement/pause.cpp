@@ -1,4 +1,4 @@
-#include "planner/policy/pause.hpp"
+#include "planner/policy/placement/pause.hpp"
 
 #include <algorithm>
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "planner/policy/admission.hpp"
+#include "planner/policy/admission/admission.hpp"
 
 namespace kvd::planner {
 

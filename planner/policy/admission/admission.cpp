@@ -1,4 +1,4 @@
-#include "planner/policy/admission.hpp"
+#include "planner/policy/admission/admission.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -3,7 +3,7 @@
 #include <span>
 #include <vector>
 
-#include "planner/policy/placement.hpp"
+#include "planner/policy/placement/placement.hpp"
 
 namespace kvd::planner {
 

@@ -4,7 +4,7 @@
 #include <string_view>
 #include <vector>
 
-#include "planner/policy/prefill_costs.hpp"
+#include "planner/policy/admission/prefill_costs.hpp"
 
 namespace kvd::planner {
 

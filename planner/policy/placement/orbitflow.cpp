@@ -1,4 +1,4 @@
-#include "planner/policy/orbitflow.hpp"
+#include "planner/policy/placement/orbitflow.hpp"
 
 #include <algorithm>
 
