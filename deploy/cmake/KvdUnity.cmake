@@ -23,7 +23,7 @@ kvd_compile_alone(kvd/sim/workload generators.cpp predict.cpp trace_rows.cpp wor
 # A test has its own open_backend() in place of the one in here.
 kvd_compile_alone(kvd/daemon memory/backend.cpp)
 if(KVD_BUILD_TESTS AND KVD_HAVE_CUDA)
-  kvd_compile_alone(tests/support/fakecuda vmm.cpp)
+  kvd_compile_alone(tests/support/fakecuda memory/vmm.cpp)
 endif()
 if(KVD_BUILD_TESTS)
   kvd_compile_alone(tests/contract/planner placement_test.cpp)

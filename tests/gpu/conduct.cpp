@@ -10,7 +10,7 @@
 #include <csignal>
 
 #include "tests/gpu/lab.hpp"
-#include "tests/gpu/reap.hpp"
+#include "tests/gpu/peers/reap.hpp"
 
 namespace kvd::gpu {
 namespace {

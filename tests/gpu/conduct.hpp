@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "ipc/vocabulary/unique_fd.hpp"
-#include "tests/gpu/experiments.hpp"
+#include "tests/gpu/experiments/experiments.hpp"
 #include "tests/gpu/report.hpp"
 
 namespace kvd::gpu {

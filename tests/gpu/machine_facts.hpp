@@ -3,7 +3,7 @@
 #include <string>
 
 #include "ipc/vocabulary/result.hpp"
-#include "tests/gpu/experiments.hpp"
+#include "tests/gpu/experiments/experiments.hpp"
 #include "tests/gpu/lab.hpp"
 
 namespace kvd::gpu {

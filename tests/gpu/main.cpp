@@ -12,9 +12,9 @@
 #include <string_view>
 
 #include "tests/gpu/conduct.hpp"
-#include "tests/gpu/experiments.hpp"
+#include "tests/gpu/experiments/experiments.hpp"
 #include "tests/gpu/lab.hpp"
-#include "tests/gpu/peer.hpp"
+#include "tests/gpu/peers/peer.hpp"
 
 namespace kvd::gpu {
 namespace {

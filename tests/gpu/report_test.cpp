@@ -14,7 +14,7 @@
 #include <set>
 #include <sstream>
 
-#include "tests/gpu/reap.hpp"
+#include "tests/gpu/peers/reap.hpp"
 #include "tests/support/patience.hpp"
 
 namespace kvd::gpu {

@@ -2,7 +2,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "tests/gpu/experiments.hpp"
+#include "tests/gpu/experiments/experiments.hpp"
 
 namespace kvd::gpu {
 

@@ -71,8 +71,7 @@ std::vector<Finding> check_core_asks_for_traits(const fs::path& root) {
   return findings;
 }
 
-std::vector<Finding> check_folder_sizes(const fs::path& root,
-                                        const std::map<std::string, std::size_t>& large) {
+std::vector<Finding> check_folder_sizes(const fs::path& root) {
   const auto counts = [](const fs::path& file) {
     return is_source(file) || file.extension() == ".py";
   };
@@ -80,17 +79,10 @@ std::vector<Finding> check_folder_sizes(const fs::path& root,
   for (const fs::path& file : files_under(root, counts)) ++sizes[file.parent_path().string()];
   std::vector<Finding> findings;
   for (const auto& [folder, files] : sizes) {
-    if (folder.starts_with("tests/lab/")) continue;
-    const auto listed = large.find(folder);
-    const std::size_t most = listed == large.end() ? kMostFiles : listed->second;
-    if (files <= most) continue;
+    if (folder.starts_with("tests/lab/") || files <= kMostFiles) continue;
     findings.push_back({folder, 0,
                         "has " + std::to_string(files) + " sources, more than " +
-                            std::to_string(most) + ": cut it into folders"});
-  }
-  for (const auto& [folder, most] : large) {
-    if (sizes[folder] > kMostFiles) continue;
-    findings.push_back({folder, 0, "fits by now, or is gone: take it off the list"});
+                            std::to_string(kMostFiles) + ": cut it into folders"});
   }
   return findings;
 }

@@ -22,9 +22,8 @@ std::vector<Finding> check_core_asks_for_traits(const std::filesystem::path& roo
 constexpr std::size_t kMostFiles = 25;
 
 /// Checks that no folder but the laboratory's (tests/lab) has more sources, C++ and Python, than a
-/// reader takes in. `large` may only shrink: a folder that fits by now is a finding, too.
-std::vector<Finding> check_folder_sizes(const std::filesystem::path& root,
-                                        const std::map<std::string, std::size_t>& large);
+/// reader takes in.
+std::vector<Finding> check_folder_sizes(const std::filesystem::path& root);
 
 /// Checks that each of the files, relative to `root`, is text of at most 512 KiB: what is built,
 /// fetched or measured does not belong into the repository.

@@ -12,12 +12,12 @@
 #include <string>
 #include <vector>
 
-#include "tests/support/fakecuda/capture.hpp"
 #include "tests/support/fakecuda/config.hpp"
 #include "tests/support/fakecuda/fakecuda.h"
-#include "tests/support/fakecuda/host_registry.hpp"
-#include "tests/support/fakecuda/stream.hpp"
-#include "tests/support/fakecuda/vmm.hpp"
+#include "tests/support/fakecuda/memory/host_registry.hpp"
+#include "tests/support/fakecuda/memory/vmm.hpp"
+#include "tests/support/fakecuda/streams/capture.hpp"
+#include "tests/support/fakecuda/streams/stream.hpp"
 
 struct CUfunc_st {
   FakecudaKernel kernel = nullptr;
