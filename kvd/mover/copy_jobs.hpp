@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "ipc/vocabulary/ids.hpp"
-#include "kernels/device/device_backend.hpp"
+#include "kernels/device/copy_queues.hpp"
 #include "kvd/core/door/effects.hpp"
 #include "kvd/mover/job_turns.hpp"
 #include "kvd/mover/run_cursor.hpp"

@@ -7,7 +7,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "kernels/device/device_backend.hpp"
+#include "kernels/device/copy_queues.hpp"
 #include "kvd/core/door/effects.hpp"
 #include "kvd/mover/copy_jobs.hpp"
 #include "kvd/mover/counters.hpp"
@@ -34,7 +34,7 @@ struct BurstLimits {
 class Mover {
  public:
   /// Both must outlive the mover.
-  Mover(kernels::DeviceBackend& backend, const SlabStore& slabs, BurstLimits limits = {})
+  Mover(kernels::CopyQueues& backend, const SlabStore& slabs, BurstLimits limits = {})
       : backend_(&backend), slabs_(&slabs), limits_(limits), layers_(slabs, counters_) {}
   Mover(const Mover&) = delete;
   Mover& operator=(const Mover&) = delete;
@@ -95,7 +95,7 @@ class Mover {
   void submit(kernels::Direction direction, Ticket number, CopyJobs::Burst burst, bool layer);
   [[nodiscard]] Bytes burst_bytes(const Lane& lane) const;
 
-  kernels::DeviceBackend* backend_;
+  kernels::CopyQueues* backend_;
   const SlabStore* slabs_;
   const BurstLimits limits_;
   MoverCounters counters_;

@@ -8,9 +8,9 @@
 
 namespace kvd::mover {
 
-Movers::Movers(const std::vector<kernels::DeviceBackend*>& backends, const SlabStore& slabs)
+Movers::Movers(const std::vector<kernels::CopyQueues*>& backends, const SlabStore& slabs)
     : slabs_(&slabs) {
-  for (kernels::DeviceBackend* backend : backends) {
+  for (kernels::CopyQueues* backend : backends) {
     movers_.push_back(std::make_unique<Mover>(*backend, slabs));
   }
 }

@@ -19,7 +19,7 @@ namespace kvd::mover {
 class Movers {
  public:
   /// All must outlive it.
-  Movers(const std::vector<kernels::DeviceBackend*>& backends, const SlabStore& slabs);
+  Movers(const std::vector<kernels::CopyQueues*>& backends, const SlabStore& slabs);
 
   /// As Mover::copy. Precondition: all of it is of one device.
   void copy(const core::CopySlots& copy, std::atomic<std::uint64_t>* fence);

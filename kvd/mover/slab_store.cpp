@@ -5,7 +5,7 @@
 
 namespace kvd::mover {
 
-Result<SlabStore> SlabStore::create(kernels::DeviceBackend& backend, Size hbm, Size dram,
+Result<SlabStore> SlabStore::create(kernels::SlabSource& backend, Size hbm, Size dram,
                                     const Progress& progress) {
   return create({{&backend, hbm}}, dram, progress);
 }

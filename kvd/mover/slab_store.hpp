@@ -9,7 +9,7 @@
 #include "ipc/vocabulary/ids.hpp"
 #include "ipc/vocabulary/result.hpp"
 #include "ipc/vocabulary/units.hpp"
-#include "kernels/device/device_backend.hpp"
+#include "kernels/device/slab_source.hpp"
 
 namespace kvd::mover {
 
@@ -25,23 +25,22 @@ class SlabStore {
     std::uint32_t slabs = 0;
   };
   struct Device {
-    kernels::DeviceBackend* backend = nullptr;
+    kernels::SlabSource* backend = nullptr;
     Size hbm;
   };
   /// The slab with this number that an earlier process has left; none: it is made anew.
-  using Reopen =
-      std::function<std::optional<kernels::Slab>(kernels::DeviceBackend&, Tier, SlabIndex)>;
+  using Reopen = std::function<std::optional<kernels::Slab>(kernels::SlabSource&, Tier, SlabIndex)>;
   /// Called after each slab with the bytes that are there and the bytes wanted.
   using Progress = std::function<void(Bytes done, Bytes total)>;
 
   /// Where memory runs out, each pool has its share of what there is, and the other slabs are
   /// missing().
-  /// Errors: those of DeviceBackend::create_slab and adopt_slab but OutOfMemory; nothing stays
+  /// Errors: those of SlabSource::create_slab and adopt_slab but OutOfMemory; nothing stays
   ///         allocated then.
   static Result<SlabStore> create(const std::vector<Device>& devices, Size dram,
                                   const Progress& progress, const Reopen& reopen = {});
   /// Creates the store of one device.
-  static Result<SlabStore> create(kernels::DeviceBackend& backend, Size hbm, Size dram,
+  static Result<SlabStore> create(kernels::SlabSource& backend, Size hbm, Size dram,
                                   const Progress& progress);
   SlabStore(SlabStore&&) = default;
   SlabStore& operator=(SlabStore&&) = delete;
@@ -49,12 +48,12 @@ class SlabStore {
 
   /// The device of a slab of HBM.
   [[nodiscard]] DeviceId device_of(SlabIndex slab) const;
-  [[nodiscard]] kernels::DeviceBackend& backend_of(Tier tier, SlabIndex slab) const {
+  [[nodiscard]] kernels::SlabSource& backend_of(Tier tier, SlabIndex slab) const {
     return *backends_[tier == Tier::kHbm ? device_of(slab).value : 0];
   }
   [[nodiscard]] std::uintptr_t address(Tier tier, SlabIndex slab) const;
   [[nodiscard]] std::uintptr_t address(Tier tier, SlotId slot, Bytes slot_bytes) const;
-  /// As DeviceBackend::read_slab(), of a slot. On any thread, while the slab keeps its memory.
+  /// As SlabSource::read_slab(), of a slot. On any thread, while the slab keeps its memory.
   [[nodiscard]] Status read(Tier tier, SlotId slot, Bytes slot_bytes,
                             const kernels::Look& look) const;
   [[nodiscard]] Bytes slab_bytes(Tier tier) const;
@@ -74,7 +73,7 @@ class SlabStore {
   /// Takes a slab's memory away, to be discarded: nothing may touch the slab until it has new
   /// memory.
   [[nodiscard]] kernels::SlabHandle take(Tier tier, SlabIndex slab);
-  /// Errors: those of DeviceBackend::adopt_slab; the memory is not the slab's then.
+  /// Errors: those of SlabSource::adopt_slab; the memory is not the slab's then.
   [[nodiscard]] Status put(Tier tier, SlabIndex slab, const kernels::Slab& memory);
   /// Bytes by what backs them; both tiers.
   [[nodiscard]] Bytes bytes_backed_by(Tier tier, kernels::PageKind kind) const;
@@ -87,7 +86,7 @@ class SlabStore {
   [[nodiscard]] const kernels::Slab& at(Tier tier, SlabIndex slab) const;
   struct Pool {
     Tier tier;
-    kernels::DeviceBackend* backend;
+    kernels::SlabSource* backend;
     std::uint32_t first;
     std::uint32_t slabs;
     std::uint32_t done = 0;
@@ -99,12 +98,12 @@ class SlabStore {
   Result<std::optional<kernels::Slab>> make(Pool& pool, SlabIndex number, const Reopen& reopen);
   Status adopt_dram(const kernels::Slab& slab);
 
-  std::vector<kernels::DeviceBackend*> backends_;  ///< by device
-  std::vector<std::uint32_t> ends_;                ///< by device: the number after its last slab
-  std::vector<kernels::Slab> slabs_[kTiers];       ///< without a handle: it has no memory
+  std::vector<kernels::SlabSource*> backends_;  ///< by device
+  std::vector<std::uint32_t> ends_;             ///< by device: the number after its last slab
+  std::vector<kernels::Slab> slabs_[kTiers];    ///< without a handle: it has no memory
   Status shortage_;
   /// DRAM slabs by their handles in backends that adopted them.
-  std::vector<std::pair<kernels::DeviceBackend*, kernels::SlabHandle>> adopted_;
+  std::vector<std::pair<kernels::SlabSource*, kernels::SlabHandle>> adopted_;
 };
 
 }  // namespace kvd::mover

@@ -232,7 +232,7 @@ void run(View input) {
   daemon::Domains domains(made.domains);
   const auto flags = take<std::uint8_t>(input);
   KeptMemory memory = KeptMemory::take(made, true, left(input, flags), domains);
-  const auto reopen = [&](kernels::DeviceBackend& device, Tier tier, SlabIndex slab) {
+  const auto reopen = [&](kernels::SlabSource& device, Tier tier, SlabIndex slab) {
     return memory.reopen(device, {tier, slab});
   };
   const auto slabs =

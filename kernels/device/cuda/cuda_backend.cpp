@@ -299,8 +299,8 @@ Result<Slab> CudaBackend::do_copy_slab(Bytes size, const UniqueFd& memory,
 }
 
 Status CudaBackend::do_read_slab(std::uintptr_t address, Bytes length, const Look& look) {
-  if (slab_holding(address).tier == Tier::kDram) {
-    return DeviceBackend::do_read_slab(address, length, look);
+  if (book().holding(address).tier == Tier::kDram) {
+    return SlabSource::do_read_slab(address, length, look);
   }
   KVD_ASSIGN_OR_RETURN(Engine * engine, parts_->need_engine());
   const ScopedCurrent current(engine->context());
@@ -335,7 +335,7 @@ Status CudaBackend::do_submit(CopyBatch batch) {
   Slab to, from;
   const auto moves_on = [this](Slab& slab, std::uintptr_t address) {
     if (address == 0 || address - slab.address < slab.size.size()) return false;
-    slab = slab_holding(address);
+    slab = book().holding(address);
     return true;
   };
   std::uint32_t slabs = 0;

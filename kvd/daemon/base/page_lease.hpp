@@ -6,7 +6,7 @@
 
 #include "ipc/shm/client_page.hpp"
 #include "ipc/vocabulary/result.hpp"
-#include "kernels/device/device_backend.hpp"
+#include "kernels/device/copy_queues.hpp"
 
 namespace kvd::daemon {
 
@@ -16,9 +16,9 @@ namespace kvd::daemon {
 class PageLease {
  public:
   /// All that may write into it. The lease keeps no hold of them.
-  using Writers = std::vector<std::weak_ptr<kernels::DeviceBackend>>;
+  using Writers = std::vector<std::weak_ptr<kernels::CopyQueues>>;
 
-  /// Errors: those of DeviceBackend::adopt_page.
+  /// Errors: those of CopyQueues::adopt_page.
   static Result<std::shared_ptr<PageLease>> make(const Writers& writers,
                                                  std::shared_ptr<shm::ServedClientPage> page) {
     const auto bytes = page->bytes();

@@ -74,7 +74,7 @@ std::uint64_t Device::missing() const {
 Status Device::open_pool(const Config& config, const Clock& clock, KeptMemory& kept) {
   const Bytes slab = config.slab_size();
   std::vector<mover::SlabStore::Device> hbm;
-  std::vector<kernels::DeviceBackend*> backends;
+  std::vector<kernels::CopyQueues*> backends;
   for (const auto& backend : backends_) {
     hbm.push_back({backend.get(), {slab, config.slabs(Tier::kHbm)}});
     backends.push_back(backend.get());
@@ -88,7 +88,7 @@ Status Device::open_pool(const Config& config, const Clock& clock, KeptMemory& k
     log_info("populating the pool: " + std::to_string(done.value >> 20) + " of " +
              std::to_string(total.value >> 20) + " MiB");
   };
-  const auto reopen = [&kept](kernels::DeviceBackend& backend, Tier tier, SlabIndex number) {
+  const auto reopen = [&kept](kernels::SlabSource& backend, Tier tier, SlabIndex number) {
     return kept.reopen(backend, {tier, number});
   };
   KVD_ASSIGN_OR_RETURN(mover::SlabStore store,

@@ -255,7 +255,7 @@ KeptMemory::Fault KeptMemory::fault_of(const Row& row) const {
   return kept.space.domain ? Fault::kNone : Fault::kNobodys;
 }
 
-std::optional<kernels::Slab> KeptMemory::reopen(kernels::DeviceBackend& backend, Slab slab) {
+std::optional<kernels::Slab> KeptMemory::reopen(kernels::SlabSource& backend, Slab slab) {
   auto file = slabs_.extract(slab);
   if (file.empty()) return std::nullopt;
   const bool used = used_.contains(slab);
@@ -274,7 +274,7 @@ std::optional<kernels::Slab> KeptMemory::reopen(kernels::DeviceBackend& backend,
 }
 
 // A daemon that is killed here leaves the old slab, the new one, or none. A missing slab is a miss.
-Result<kernels::Slab> KeptMemory::copy(kernels::DeviceBackend& backend, Slab slab,
+Result<kernels::Slab> KeptMemory::copy(kernels::SlabSource& backend, Slab slab,
                                        const UniqueFd& old) {
   Result<kernels::Slab> memory = backend.copy_slab(slab_bytes_, old, used_.at(slab));
   const auto is_short = [&] {

@@ -11,7 +11,7 @@
 
 #include "ipc/vocabulary/result.hpp"
 #include "ipc/vocabulary/unique_fd.hpp"
-#include "kernels/device/device_backend.hpp"
+#include "kernels/device/slab_source.hpp"
 #include "kvd/core/door/events.hpp"
 #include "kvd/daemon/config/config.hpp"
 #include "kvd/daemon/config/domains.hpp"
@@ -35,7 +35,7 @@ using KeptDescriptors = std::map<std::string, UniqueFd>;
 /// Errors: none; what is of no use is told to the log, counted and left behind.
 class KeptMemory {
  public:
-  /// `config`: with the backend that was taken. `reopens`: as DeviceBackend::reopens_slabs().
+  /// `config`: with the backend that was taken. `reopens`: as SlabSource::reopens_slabs().
   /// `kept`: as take_kept_descriptors(). Domains of rows are entered, as by an engine of theirs.
   static KeptMemory take(const Config& config, bool reopens, KeptDescriptors kept,
                          Domains& domains);
@@ -55,7 +55,7 @@ class KeptMemory {
   /// Memory for the slab, with the earlier slab's bytes where rows are in it, else zeroed; none:
   /// there is none. HBM takes one slab more for a moment. Where there is no room for that, the
   /// device's last earlier slab goes, and if that is not enough, all of them go.
-  [[nodiscard]] std::optional<kernels::Slab> reopen(kernels::DeviceBackend& backend, Slab slab);
+  [[nodiscard]] std::optional<kernels::Slab> reopen(kernels::SlabSource& backend, Slab slab);
   /// The rows whose bytes match their records. Every byte is compared.
   [[nodiscard]] core::AdoptRows rows(const mover::SlabStore& slabs);
   /// Has what is new kept. False: nobody keeps it, and on() is false from now on.
@@ -84,7 +84,7 @@ class KeptMemory {
   [[nodiscard]] Fault fault_of(const Row& row) const;
   /// Stops keeping earlier HBM without rows.
   void let_go_unused();
-  [[nodiscard]] Result<kernels::Slab> copy(kernels::DeviceBackend& backend, Slab slab,
+  [[nodiscard]] Result<kernels::Slab> copy(kernels::SlabSource& backend, Slab slab,
                                            const UniqueFd& old);
   /// Lets go of the device's last earlier slab, unless it comes before this one. False: there is
   /// none.

@@ -10,7 +10,7 @@
 #include <thread>
 #include <utility>
 
-#include "kernels/device/device_backend.hpp"
+#include "kernels/device/slab_source.hpp"
 
 namespace kvd::daemon {
 
@@ -23,7 +23,7 @@ namespace kvd::daemon {
 class SlabRenewer {
  public:
   struct Job {
-    kernels::DeviceBackend* backend = nullptr;  ///< must outlive the renewer
+    kernels::SlabSource* backend = nullptr;  ///< must outlive the renewer
     SlabIndex slab;
     kernels::SlabHandle old;  ///< none: the slab has no memory
     Tier tier = Tier::kHbm;
@@ -44,7 +44,7 @@ class SlabRenewer {
   void renew(const Job& job);
 
  private:
-  using Source = std::pair<kernels::DeviceBackend*, Tier>;
+  using Source = std::pair<kernels::SlabSource*, Tier>;
 
   void run();
   /// The next to carry out; none: the renewer is to end. Waits while all lack memory.

@@ -34,7 +34,7 @@ class MoversTest : public testing::Test {
         SlabStore::create({{backends[0].get(), size}, {backends[1].get(), size}}, size, {})
             .value());
     sut = std::make_unique<Movers>(
-        std::vector<kernels::DeviceBackend*>{backends[0].get(), backends[1].get()}, *slabs);
+        std::vector<kernels::CopyQueues*>{backends[0].get(), backends[1].get()}, *slabs);
     for (std::uint32_t i = 0; i < 16; ++i) kernels::fill_pattern(bytes(Tier::kDram, 0, i), i);
   }
 
