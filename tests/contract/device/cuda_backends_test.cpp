@@ -1,6 +1,6 @@
 #include "kernels/device/cuda/cuda_backend.hpp"
-#include "kernels/device/faulty/faulty_backend.hpp"
 #include "tests/contract/device/kept_contract.hpp"
+#include "tests/support/faulty/faulty_backend.hpp"
 
 namespace kvd::kernels {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <optional>
 
-#include "kernels/device/faulty/faulty_backend.hpp"
+#include "tests/support/faulty/faulty_backend.hpp"
 
 namespace kvd::test {
 

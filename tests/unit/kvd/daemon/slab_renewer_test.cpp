@@ -10,8 +10,8 @@
 #include <set>
 #include <utility>
 
-#include "kernels/device/faulty/faulty_backend.hpp"
 #include "kernels/device/host/host_backend.hpp"
+#include "tests/support/faulty/faulty_backend.hpp"
 #include "tests/support/patience.hpp"
 
 namespace kvd::daemon {

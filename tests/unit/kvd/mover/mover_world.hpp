@@ -14,10 +14,10 @@
 
 #include "ipc/vocabulary/clock.hpp"
 #include "ipc/vocabulary/layer_mark.hpp"
-#include "kernels/device/faulty/faulty_backend.hpp"
 #include "kernels/device/host/host_backend.hpp"
 #include "kvd/mover/mover.hpp"
 #include "tests/contract/device/device_fixture.hpp"
+#include "tests/support/faulty/faulty_backend.hpp"
 
 namespace kvd::mover {
 

@@ -1,4 +1,4 @@
-#include "kernels/device/faulty/faulty_backend.hpp"
+#include "tests/support/faulty/faulty_backend.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
