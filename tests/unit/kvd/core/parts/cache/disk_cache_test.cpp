@@ -113,12 +113,8 @@ TEST_F(DiskCacheTest, NothingIsWrittenBeforeAllThatIsThereIsKnown) {
 }
 
 TEST_F(DiskCacheTest, WhatOnlyTheDiskHasComesToDram) {
-  Session& session = attach();
-  tell(submit(session, 9, 8), 1);
-  open();
-  leave_on_disk(session, 8, 7);
-  Request& request = asked(session, 9, 7);
-  EXPECT_EQ(sut.find(request), Found::kSoon);
+  Session& session = with_on_disk(8);
+  Request& request = awaiting(session, 9);
   EXPECT_TRUE(request.content.awaits_disk);
   EXPECT_TRUE(request.table.empty()) << "who waits holds nothing";
   const auto orders = read();
@@ -135,12 +131,8 @@ TEST_F(DiskCacheTest, WhatOnlyTheDiskHasComesToDram) {
 }
 
 TEST_F(DiskCacheTest, ALongPromptIsReadPartByPart) {
-  Session& session = attach();
-  tell(submit(session, 9, 8), 1);
-  open();
-  leave_on_disk(session, 40, 7);
-  Request& request = asked(session, 41, 7);
-  ASSERT_EQ(sut.find(request), Found::kSoon);
+  Session& session = with_on_disk(40);
+  Request& request = awaiting(session, 41);
   const auto first = read();
   ASSERT_EQ(first.size(), 8u) << "a quarter of DRAM";
   finish(first);
@@ -154,12 +146,8 @@ TEST_F(DiskCacheTest, ALongPromptIsReadPartByPart) {
 }
 
 TEST_F(DiskCacheTest, WhoGotNothingDoesNotAskAgain) {
-  Session& session = attach();
-  tell(submit(session, 9, 8), 1);
-  open();
-  leave_on_disk(session, 40, 7);
-  Request& request = asked(session, 41, 7);
-  ASSERT_EQ(sut.find(request), Found::kSoon);
+  Session& session = with_on_disk(40);
+  Request& request = awaiting(session, 41);
   for (const ReadDisk& order : read()) {
     (void)disk.on_finished({order.ticket, false, 0, false, false});  // late, and still there
   }
@@ -168,22 +156,16 @@ TEST_F(DiskCacheTest, WhoGotNothingDoesNotAskAgain) {
 }
 
 TEST_F(DiskCacheTest, NobodyWaitsPastTheTimeOfComputing) {
-  Session& session = attach();
-  tell(submit(session, 9, 8), 1);
-  open();
-  leave_on_disk(session, 8, 7);
+  Session& session = with_on_disk(8);
   session.costs.prefill_token_s = 5e-3;
-  ASSERT_EQ(sut.find(asked(session, 9, 7)), Found::kSoon);
+  awaiting(session, 9);
   const auto orders = read();
   EXPECT_EQ(orders.at(0).block.patience, std::chrono::milliseconds(40));
   finish(orders);
 }
 
 TEST_F(DiskCacheTest, ADiskThatHasBecomeSlowIsLeftAloneSoon) {
-  Session& session = attach();
-  tell(submit(session, 9, 8), 1);
-  open();
-  leave_on_disk(session, 8, 7);
+  Session& session = with_on_disk(8);
   int late = 0;
   for (int i = 0; i < 20; ++i) {
     Request& request = asked(session, 9, 7);
@@ -202,12 +184,8 @@ TEST_F(DiskCacheTest, ADiskThatHasBecomeSlowIsLeftAloneSoon) {
 }
 
 TEST_F(DiskCacheTest, WhatCannotBeReadIsComputedAndForgotten) {
-  Session& session = attach();
-  tell(submit(session, 9, 8), 1);
-  open();
-  leave_on_disk(session, 8, 7);
-  Request& request = asked(session, 9, 7);
-  ASSERT_EQ(sut.find(request), Found::kSoon);
+  Session& session = with_on_disk(8);
+  Request& request = awaiting(session, 9);
   finish(read(), false);
   EXPECT_EQ(sut.find(request), Found::kNothing);
   EXPECT_EQ(ground.context.counters.prefixes.disk.load_failures, 2u);
@@ -218,12 +196,8 @@ TEST_F(DiskCacheTest, WhatCannotBeReadIsComputedAndForgotten) {
 }
 
 TEST_F(DiskCacheTest, BehindARowThatIsMissingNothingIsUsed) {
-  Session& session = attach();
-  tell(submit(session, 9, 8), 1);
-  open();
-  leave_on_disk(session, 12, 7);
-  Request& request = asked(session, 13, 7);
-  ASSERT_EQ(sut.find(request), Found::kSoon);
+  Session& session = with_on_disk(12);
+  Request& request = awaiting(session, 13);
   const auto orders = read();
   ASSERT_EQ(orders.size(), 3u);
   (void)disk.on_finished({orders[2].ticket, true, 0, false, false});
@@ -237,11 +211,8 @@ TEST_F(DiskCacheTest, BehindARowThatIsMissingNothingIsUsed) {
 }
 
 TEST_F(DiskCacheTest, TwoThatAskForTheSameWaitForOneRead) {
-  Session& session = attach();
-  tell(submit(session, 9, 8), 1);
-  open();
-  leave_on_disk(session, 8, 7);
-  ASSERT_EQ(sut.find(asked(session, 9, 7)), Found::kSoon);
+  Session& session = with_on_disk(8);
+  awaiting(session, 9);
   const auto orders = read();
   Request& second = asked(attach(), 9, 7);
   EXPECT_EQ(sut.find(second), Found::kSoon);
@@ -252,12 +223,8 @@ TEST_F(DiskCacheTest, TwoThatAskForTheSameWaitForOneRead) {
 }
 
 TEST_F(DiskCacheTest, NobodyWaitsForEver) {
-  Session& session = attach();
-  tell(submit(session, 9, 8), 1);
-  open();
-  leave_on_disk(session, 8, 7);
-  Request& request = asked(session, 9, 7);
-  ASSERT_EQ(sut.find(request), Found::kSoon);
+  Session& session = with_on_disk(8);
+  Request& request = awaiting(session, 9);
   const auto orders = read();
   EXPECT_LE(orders[0].block.patience, std::chrono::seconds(2));
   EXPECT_FALSE(disk.expire());
@@ -272,11 +239,8 @@ TEST_F(DiskCacheTest, NobodyWaitsForEver) {
 }
 
 TEST_F(DiskCacheTest, MemoryThatTheDeviceHasIsNotUsedBeforeItGivesItBack) {
-  Session& session = attach();
-  tell(submit(session, 9, 8), 1);
-  open();
-  leave_on_disk(session, 4, 7);
-  ASSERT_EQ(sut.find(asked(session, 5, 7)), Found::kSoon);
+  Session& session = with_on_disk(4);
+  awaiting(session, 5);
   const auto orders = read();
   EXPECT_TRUE(disk.on_finished({orders[0].ticket, false, 0, false, true}));
   EXPECT_EQ(disk.slots(), 2u);
@@ -287,12 +251,8 @@ TEST_F(DiskCacheTest, MemoryThatTheDeviceHasIsNotUsedBeforeItGivesItBack) {
 }
 
 TEST_F(DiskCacheTest, FilesOfADeviceThatStillHasMemoryAreNotClosed) {
-  Session& session = attach();
-  tell(submit(session, 9, 8), 1);
-  open();
-  leave_on_disk(session, 4, 7);
-  Request& request = asked(session, 5, 7);
-  ASSERT_EQ(sut.find(request), Found::kSoon);
+  Session& session = with_on_disk(4);
+  Request& request = awaiting(session, 5);
   const auto orders = read();
   ASSERT_EQ(orders.size(), 1u);
   pass(orders[0].block.patience);
@@ -348,12 +308,8 @@ TEST_F(DiskCacheTest, WhatDramGivesUpWhileItIsWrittenWaitsForTheWrite) {
 }
 
 TEST_F(DiskCacheTest, WhatIsClearedDoesNotComeBack) {
-  Session& session = attach();
-  tell(submit(session, 9, 8), 1);
-  open();
-  leave_on_disk(session, 8, 7);
-  Request& request = asked(session, 9, 7);
-  ASSERT_EQ(sut.find(request), Found::kSoon);
+  Session& session = with_on_disk(8);
+  Request& request = awaiting(session, 9);
   const auto orders = read();
   disk.clear();
   finish(orders);
@@ -363,10 +319,7 @@ TEST_F(DiskCacheTest, WhatIsClearedDoesNotComeBack) {
 }
 
 TEST_F(DiskCacheTest, WhatWasClearedIsWrittenAndFoundAgainBeforeAllSlotsAreEmpty) {
-  Session& session = attach();
-  tell(submit(session, 9, 8), 1);
-  open();
-  leave_on_disk(session, 8, 7);
+  Session& session = with_on_disk(8);
   const Bytes there = disk.bytes();
   disk.clear();
   EXPECT_EQ(disk.bytes(), Bytes(0));
@@ -381,10 +334,7 @@ TEST_F(DiskCacheTest, WhatWasClearedIsWrittenAndFoundAgainBeforeAllSlotsAreEmpty
 }
 
 TEST_F(DiskCacheTest, NothingIsReadAcrossDomainsAndModels) {
-  Session& session = attach();
-  tell(submit(session, 9, 8), 1);
-  open();
-  leave_on_disk(session, 8, 7);
+  with_on_disk(8);
   EXPECT_EQ(sut.find(asked(attach(kB), 9, 7)), Found::kNothing);
   Request& other = asked(attach(kA), 9, 7, Fingerprint{Digest{{2}}});
   disk.on_opened({DiskId(2), 16});
@@ -394,12 +344,8 @@ TEST_F(DiskCacheTest, NothingIsReadAcrossDomainsAndModels) {
 }
 
 TEST_F(DiskCacheTest, WhoEndsWhileItWaitsLeavesNothing) {
-  Session& session = attach();
-  tell(submit(session, 9, 8), 1);
-  open();
-  leave_on_disk(session, 8, 7);
-  Request& request = asked(session, 9, 7);
-  ASSERT_EQ(sut.find(request), Found::kSoon);
+  Session& session = with_on_disk(8);
+  Request& request = awaiting(session, 9);
   ground.memory.end(request);
   sessions.on_dying(session.id, false);
   sessions.on_dead(session.id);
@@ -409,11 +355,8 @@ TEST_F(DiskCacheTest, WhoEndsWhileItWaitsLeavesNothing) {
 }
 
 TEST_F(DiskCacheTest, WhoComputedItMeanwhileKeepsItsOwn) {
-  Session& session = attach();
-  tell(submit(session, 9, 8), 1);
-  open();
-  leave_on_disk(session, 8, 7);
-  ASSERT_EQ(sut.find(asked(session, 9, 7)), Found::kSoon);
+  Session& session = with_on_disk(8);
+  awaiting(session, 9);
   const auto orders = read();
   ground.memory.end(computed(session, 8, 7));
   finish(orders);
@@ -422,10 +365,7 @@ TEST_F(DiskCacheTest, WhoComputedItMeanwhileKeepsItsOwn) {
 }
 
 TEST_F(DiskCacheTest, WhatIsFasterComputedIsNotRead) {
-  Session& session = attach();
-  tell(submit(session, 9, 8), 1);
-  open();
-  leave_on_disk(session, 8, 7);
+  Session& session = with_on_disk(8);
   session.costs.prefill_token_s = 1e-12;
   EXPECT_EQ(sut.find(asked(session, 9, 7)), Found::kNothing);
   EXPECT_TRUE(read().empty());
@@ -433,8 +373,7 @@ TEST_F(DiskCacheTest, WhatIsFasterComputedIsNotRead) {
 
 TEST_F(DiskCacheTest, AfterAStartWhatIsThereIsWaitedForALittle) {
   Session& session = attach();
-  Request& request = asked(session, 9, 7);
-  EXPECT_EQ(sut.find(request), Found::kSoon);
+  Request& request = awaiting(session, 9);
   disk.on_opened({DiskId(1), 16});
   EXPECT_EQ(sut.find(request), Found::kSoon) << "its headers are being read";
   EXPECT_TRUE(disk.expire()) << "it asks again at each tick";
@@ -447,8 +386,7 @@ TEST_F(DiskCacheTest, AfterAStartWhatIsThereIsWaitedForALittle) {
 
 TEST_F(DiskCacheTest, WhereFilesCannotBeOpenedNobodyWaits) {
   Session& session = attach();
-  Request& request = asked(session, 9, 7);
-  ASSERT_EQ(sut.find(request), Found::kSoon);
+  Request& request = awaiting(session, 9);
   disk.on_opened({DiskId(1), 0});
   EXPECT_EQ(sut.find(request), Found::kNothing);
   leave_touched(session, 8, 7);
@@ -464,7 +402,7 @@ TEST_F(DiskCacheTest, WhatAnEarlierDaemonWroteIsRead) {
   const Digest name = test::plain_disk_name(session.info.domain_name, kModel, digest(7, 0));
   found({DiskId(1), std::vector<DiskFound::Block>{{5, 77, domain, name}}, true});
   EXPECT_EQ(disk.blocks(DiskId(1)).size(), 1u);
-  ASSERT_EQ(sut.find(asked(session, 9, 7)), Found::kSoon);
+  awaiting(session, 9);
   const auto orders = read();
   ASSERT_EQ(orders.size(), 1u);
   EXPECT_EQ(orders[0].block.slot, 5u);
@@ -552,10 +490,7 @@ TEST_F(LargeDiskTest, AnEventLooksForAFewOfTheRowsThatAreOffered) {
 }
 
 TEST_F(DiskCacheTest, WhoWaitsForTheDiskKeepsNobodyFromMemory) {
-  Session& session = attach();
-  tell(submit(session, 9, 8), 1);
-  open();
-  leave_on_disk(session, 8, 7);
+  Session& session = with_on_disk(8);
   Request& waits = asked(session, 9, 7);
   Request& next = submit(session, 9, 8);
   ground.requests.make_claim(waits);

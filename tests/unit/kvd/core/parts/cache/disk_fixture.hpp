@@ -45,6 +45,20 @@ class DiskFixture : public PrefixesFixture {
     finish(written());
     ground.store.cache.clear();
   }
+  /// An engine whose files are open, and a text of so many tokens that is on disk alone.
+  Session& with_on_disk(std::int64_t prompt) {
+    Session& session = attach();
+    tell(submit(session, 9, 8), 1);
+    open();
+    leave_on_disk(session, prompt, 7);
+    return session;
+  }
+  /// A request that waits for the blocks of that text.
+  Request& awaiting(Session& session, std::int64_t prompt) {
+    Request& request = asked(session, prompt, 7);
+    EXPECT_EQ(sut.find(request), Found::kSoon);
+    return request;
+  }
   template <class E>
   std::vector<E> fresh(std::size_t& seen) {
     std::vector<E> all = emitted<E>();
