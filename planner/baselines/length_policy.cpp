@@ -20,12 +20,7 @@ const RotationDecision& LengthPolicy::decide(const RotationSnapshot& snapshot, S
   begin_decision(decision_, snapshot, now, config);
   rank(snapshot, config);
   const Bytes room = plannable(snapshot, config);
-  decision_.contention = wanted_ > room;
-  if (!decision_.contention) {
-    std::sort(queue_.begin(), queue_.end(), earlier);
-    for (const auto& ranked : queue_) decision_.prioritized.push_back(ranked.index);
-    return decision_;
-  }
+  if (all_enter(decision_, queue_, wanted_, room)) return decision_;
   std::sort(queue_.begin(), queue_.end(), shorter);
   std::sort(running_.begin(), running_.end(), shorter);
   take(snapshot, room);

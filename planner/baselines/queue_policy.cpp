@@ -18,16 +18,11 @@ const RotationDecision& QueuePolicy::decide(const RotationSnapshot& snapshot, Se
   begin_decision(decision_, snapshot, now, config);
   rank(snapshot, config);
   const Bytes room = plannable(snapshot, config);
-  decision_.contention = wanted_ > room;
-  if (!decision_.contention) {
-    std::sort(queue_.begin(), queue_.end(), earlier);
-    for (const auto& ranked : queue_) decision_.prioritized.push_back(ranked.index);
-    return decision_;
-  }
+  if (all_enter(decision_, queue_, wanted_, room)) return decision_;
   order();
   const Bytes can_leave = available(snapshot, config);
   const Bytes taken = take(snapshot, room, can_leave);
-  if (rule_ != QueueRule::kSiCode) keep(snapshot, taken - room);
+  if (rule_ != QueueRule::kSiCode) keep_victims(decision_, snapshot, taken - room);
   return decision_;
 }
 
@@ -92,16 +87,6 @@ Bytes QueuePolicy::take(const RotationSnapshot& snapshot, Bytes room, Bytes avai
     decision_.prioritized.push_back(ranked.index);
   }
   return taken;
-}
-
-// Keeps only the victims that must leave.
-void QueuePolicy::keep(const RotationSnapshot& snapshot, Bytes needed) {
-  auto& victims = decision_.preempted;
-  std::size_t kept = 0;
-  for (; kept < victims.size() && needed > Bytes{0}; ++kept) {
-    needed -= snapshot.requests[victims[kept]].bytes;
-  }
-  victims.resize(kept);
 }
 
 }  // namespace kvd::planner

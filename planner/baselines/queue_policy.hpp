@@ -34,7 +34,6 @@ class QueuePolicy final : public RotationPolicy {
   void order();
   [[nodiscard]] Bytes available(const RotationSnapshot& snapshot, const RotationConfig& config);
   [[nodiscard]] Bytes take(const RotationSnapshot& snapshot, Bytes room, Bytes available);
-  void keep(const RotationSnapshot& snapshot, Bytes needed);
 
   std::string_view name_;
   QueueRule rule_;

@@ -8,11 +8,7 @@ const RotationDecision& LvfPolicy::decide(const RotationSnapshot& snapshot, Seco
                                           const RotationConfig& config) {
   begin_decision(decision_, snapshot, now, config);
   rank(snapshot, config);
-  decision_.contention = wanted_ > plannable(snapshot, config);
-  if (!decision_.contention) {
-    take_all();
-    return decision_;
-  }
+  if (all_enter(decision_, entering_, wanted_, plannable(snapshot, config))) return decision_;
   const Bytes left = take_by_lag(snapshot, config);
   const Bytes swap = snapshot.b_xfer - left;
   decision_.b_left = left;
@@ -36,11 +32,6 @@ void LvfPolicy::rank(const RotationSnapshot& snapshot, const RotationConfig& con
       wanted_ += request.bytes;
     }
   }
-}
-
-void LvfPolicy::take_all() {
-  std::sort(entering_.begin(), entering_.end(), earlier);
-  for (const auto& ranked : entering_) decision_.prioritized.push_back(ranked.index);
 }
 
 // Step 3 of Algorithm 1 over waiting and rotary requests; returns B_left. The loop does not break:
@@ -82,7 +73,7 @@ void LvfPolicy::preempt(const RotationSnapshot& snapshot, const RotationConfig& 
   if (available >= needed || config.paper) return;
   // The victims for a smaller need are a prefix of those for a larger one, so this equals dropping
   // the last taken and choosing again.
-  keep_victims_for(snapshot, drop_last_taken(snapshot, needed, available));
+  keep_victims(decision_, snapshot, drop_last_taken(snapshot, needed, available));
 }
 
 // Walks from the tail until enough is gathered; returns what was gathered.
@@ -111,15 +102,6 @@ Bytes LvfPolicy::drop_last_taken(const RotationSnapshot& snapshot, Bytes needed,
     taken.pop_back();
   }
   return needed;
-}
-
-void LvfPolicy::keep_victims_for(const RotationSnapshot& snapshot, Bytes needed) {
-  auto& victims = decision_.preempted;
-  std::size_t kept = 0;
-  for (; kept < victims.size() && needed > Bytes{0}; ++kept) {
-    needed -= snapshot.requests[victims[kept]].bytes;
-  }
-  victims.resize(kept);
 }
 
 }  // namespace kvd::planner

@@ -21,7 +21,6 @@ class LvfPolicy final : public RotationPolicy {
 
  private:
   void rank(const RotationSnapshot& snapshot, const RotationConfig& config);
-  void take_all();
   [[nodiscard]] Bytes take_by_lag(const RotationSnapshot& snapshot, const RotationConfig& config);
   void promote_aged(const RotationSnapshot& snapshot);
   void preempt(const RotationSnapshot& snapshot, const RotationConfig& config, Bytes needed);
@@ -29,7 +28,6 @@ class LvfPolicy final : public RotationPolicy {
                                      Bytes needed);
   [[nodiscard]] Bytes drop_last_taken(const RotationSnapshot& snapshot, Bytes needed,
                                       Bytes available);
-  void keep_victims_for(const RotationSnapshot& snapshot, Bytes needed);
 
   std::vector<Ranked> entering_;  // waiting and rotary, except those that a DRAM gate leaves out
   std::vector<Ranked> running_;

@@ -44,4 +44,25 @@ inline void begin_decision(RotationDecision& decision, const RotationSnapshot& s
   decision.b_swap.reset();
 }
 
+/// Lets all who queue in by age where `room` has what they want together; otherwise notes that they
+/// contend for it.
+inline bool all_enter(RotationDecision& decision, std::vector<Ranked>& queue, Bytes wanted,
+                      Bytes room) {
+  decision.contention = wanted > room;
+  if (decision.contention) return false;
+  std::sort(queue.begin(), queue.end(), earlier);
+  for (const Ranked& ranked : queue) decision.prioritized.push_back(ranked.index);
+  return true;
+}
+
+/// Keeps only the victims that must leave so that `needed` comes free.
+inline void keep_victims(RotationDecision& decision, const RotationSnapshot& snapshot,
+                         Bytes needed) {
+  std::size_t kept = 0;
+  for (; kept < decision.preempted.size() && needed > Bytes{0}; ++kept) {
+    needed -= snapshot.requests[decision.preempted[kept]].bytes;
+  }
+  decision.preempted.resize(kept);
+}
+
 }  // namespace kvd::planner
