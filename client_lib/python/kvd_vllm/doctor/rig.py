@@ -129,9 +129,11 @@ class Rig:
         with context:
             tensors = allocate_kv_cache(cache, torch.device(device), KVCacheLayout.LBNHC)
         self.worker.register_kv_caches(tensors)
-        memory = next(iter(tensors.values())).untyped_storage()
-        shape = (LAYERS, blocks, page // 8)
-        self.kv = list(torch.empty(0, dtype=torch.int64, device=device).set_(memory, 0, shape))
+        self.kv: list[torch.Tensor] = []
+        for tensor in list(tensors.values())[:1]:  # the groups share their memory; none has no KV cache
+            shape = (LAYERS, blocks, page // 8)
+            whole = torch.empty(0, dtype=torch.int64, device=device)
+            self.kv = list(whole.set_(tensor.untyped_storage(), 0, shape))
         self.slots = [each.numpy() if device == "cpu" else DeviceSlots(each) for each in self.kv]
         self.scheduler = scheduler(
             vllm_config=config, kv_cache_config=cache, block_size=TOKENS, log_stats=False,
