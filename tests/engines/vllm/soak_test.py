@@ -231,7 +231,7 @@ class Soak:
         scheduler = pick.choice(["kvd_vllm.KvdScheduler"] * 2 + ["rotating.Rotating", "rotating.StockOrder"])
         caching = pick.random() < 0.5
         extra = {
-            "load": pick.choice(["async", "sync"]), "step_budget_s": pick.choice([0.002, 0.05, 1.0]),
+            "step_budget_s": pick.choice([0.002, 0.05, 1.0]),
             "prefixes": pick.random() < 0.8, "timeout_s": 5.0,
         }  # fmt: skip
         self.say(f"start {name}: {scheduler}, prefix caching {caching}, {extra}")
