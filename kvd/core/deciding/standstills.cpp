@@ -49,7 +49,11 @@ void Standstills::watch(Share share) {
     standstill.told = true;
     tell(share, standstill);
   }
-  if (ends) give_up_latest(share);
+  if (ends && another_makes_way(share)) {
+    standstill.since = context_.now;  // what it makes way for comes in a moment after
+  } else if (ends) {
+    give_up_latest(share);
+  }
 }
 
 // A request that makes progress on one of them may let those of the share go on.
@@ -61,6 +65,20 @@ std::vector<DeviceId> Standstills::standing(Share share) {
     add_awaited(at, devices);
   }
   return somebody_wants(share) ? devices : std::vector<DeviceId>();
+}
+
+// A domain with more than its part lets nobody in, so each of its requests that ends makes way.
+bool Standstills::another_makes_way(Share share) {
+  bool found = false;
+  for (const auto& [domain, kept] : requests_.domains()) {
+    const Share other{domain, share.device};
+    if (domain == share.domain || !supply_.over_part(other)) continue;
+    requests_.each_inside_on(other, [&](const Request& r) {
+      const bool ends = r.runs() && !r.starved && requests_.session_of(r).life.responsive;
+      found = found || ends;
+    });
+  }
+  return found;
 }
 
 // A group comes in on all its devices at once. A request that this device has room for waits for

@@ -24,7 +24,8 @@ struct Standstill {
 /// could change it. Policies let requests in where there is room, so the room is held by something
 /// that does not move: a region, another domain's loan, or requests of which none can grow or
 /// leave. A standstill is logged once, and after `standstill_after` the latest request ends; those
-/// that hold memory end first.
+/// that hold memory end first. None ends while another domain that has more than its part makes way
+/// (shares.hpp), however long its requests run.
 ///
 /// A group comes in on all its devices at once, so a device that has room for it does not stand
 /// still before the others do.
@@ -57,6 +58,8 @@ class Standstills {
                                           const std::vector<DeviceId>& devices) const;
   [[nodiscard]] bool moves(Share share);
   [[nodiscard]] bool somebody_wants(Share share);
+  /// Requests of another domain run there, and what they hold is for this one once they end.
+  [[nodiscard]] bool another_makes_way(Share share);
   void tell(Share share, const Standstill& standstill);
   [[nodiscard]] std::string name_of(DomainId domain) const;
   /// Names who holds the device's HBM, for people to read.

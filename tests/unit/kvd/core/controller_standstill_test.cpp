@@ -122,6 +122,33 @@ TEST(ControllerStandstill, IsOverOnceThereIsRoom) {
   EXPECT_EQ(sut.counters().ended.for_memory, 0u);
 }
 
+// A step of the first takes so long that its requests run for twice the time after which a
+// standstill ends a request.
+TEST(ControllerStandstill, WhoWaitsForAPartThatOthersStillUseIsNotEnded) {
+  Controller::Config config = daemon_pool(4);
+  config.tuning.rotation.policy = "fcfs";
+  World world(config);
+  const EngineId slow = world.attach(small_model());
+  for (std::uint64_t id = 1; id <= 8; ++id) {
+    ASSERT_EQ(world.submit(slow, id, 4, 28), ErrorCode::kOk);
+  }
+  for (int i = 0; i < 40; ++i) world.run_and_step(slow);
+  world.finish_copies();
+  const EngineId late = world.attach(small_model(), DomainId(2));
+  ASSERT_EQ(world.submit(late, 1, 28, 4), ErrorCode::kOk);
+  const Nanoseconds step = config.standstill_after * 2 / 28;
+  for (int i = 0; i < 200 && !world.engines.at(late).requests.empty(); ++i) {
+    world.pass(step);
+    for (const EngineId engine : {slow, late}) world.run_and_step(engine);
+    world.finish_copies();
+    world.feed(Tick{});
+  }
+  EXPECT_EQ(world.controller->status(world.now).counters.ended.for_memory, 0u);
+  EXPECT_EQ(world.controller->status(world.now).counters.standstills, 1u) << "it is told";
+  EXPECT_TRUE(world.engines.at(late).requests.empty());
+  EXPECT_EQ(world.errors, 0u);
+}
+
 TEST(ControllerStandstill, OneThatHoldsMemoryEndsBeforeOneThatCameLater) {
   Controller::Config config = daemon_pool(2);
   config.dram.slabs = 1;
