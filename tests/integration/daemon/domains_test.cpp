@@ -120,7 +120,7 @@ ChildCommand pattern_of_group(const KvdProcess& kvd, const std::string& group,
   std::vector<std::string> arguments{
       "/usr/bin/env", "setpriv", "--regid", group, "--clear-groups", built_program("kvd-pattern")};
   for (const std::string option :
-       {"--endpoint", kvd.endpoint().c_str(), "--layers", "4", "--bytes-per-token", "1024",
+       {"--endpoint", kvd.endpoint().c_str(), "--layers", "4", "--bytes-per-token", "8192",
         "--step-ms", "2", "--deadline", "300", "--json"}) {
     arguments.push_back(option);
   }
@@ -137,11 +137,11 @@ TEST(SharesOfDomains, OneThatAlwaysFillsHbmDoesNotKeepAnotherOut) {
                                          "[[domain]]\nname = \"late\"\ngids = [64002]\n"});
   ASSERT_TRUE(kvd.wait_ready()) << kvd.log();
   const ChildProcess full(pattern_of_group(
-      kvd, "64001", {"--name", "full", "--requests", "1000", "--prompt", "64", "--new", "448"}));
+      kvd, "64001", {"--name", "full", "--requests", "1000", "--prompt", "8", "--new", "56"}));
   const auto tokens = [&] { return kvd.metric("kvd_tokens_total").value_or(0); };
-  ASSERT_TRUE(poll_until([&] { return tokens() > 5'000; })) << full.errors() << kvd.log();
+  ASSERT_TRUE(poll_until([&] { return tokens() > 600; })) << full.errors() << kvd.log();
   ChildProcess late(pattern_of_group(
-      kvd, "64002", {"--name", "late", "--requests", "4", "--prompt", "1000", "--new", "50"}));
+      kvd, "64002", {"--name", "late", "--requests", "4", "--prompt", "112", "--new", "16"}));
   EXPECT_EQ(late.wait(), 0) << late.errors() << kvd.log();
   EXPECT_FALSE(full.ended()) << full.errors();
 }
