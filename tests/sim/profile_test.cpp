@@ -17,10 +17,10 @@ using ::testing::Not;
 TEST(Toml, ReadsTablesValuesAndComments) {
   const auto entries = read_toml(
       "# a file\n\nname = \"a \\\"b\\\" # c\"   # quoted\n[link]\nrate = 7.62e9 # measured\r\n"
-      "count = 1_000\nduplex = true\n",
+      "count = 1_000\nduplex = true\nunit = \"µ#s\" # mean\n",
       "f");
   ASSERT_TRUE(entries.ok()) << entries.error().message;
-  ASSERT_EQ(entries->size(), 4U);
+  ASSERT_EQ(entries->size(), 5U);
   EXPECT_EQ(std::get<std::string>((*entries)[0].value), "a \"b\" # c");
   EXPECT_EQ((*entries)[0].comment, "quoted");
   EXPECT_EQ((*entries)[1].key, "link.rate");
@@ -28,6 +28,8 @@ TEST(Toml, ReadsTablesValuesAndComments) {
   EXPECT_EQ((*entries)[1].comment, "measured");
   EXPECT_EQ(std::get<double>((*entries)[2].value), 1000);
   EXPECT_TRUE(std::get<bool>((*entries)[3].value));
+  EXPECT_EQ(std::get<std::string>((*entries)[4].value), "µ#s");
+  EXPECT_EQ((*entries)[4].comment, "mean");
 }
 
 TEST(Toml, RefusesTheRestWithItsLine) {

@@ -14,7 +14,11 @@ std::string comment_behind(std::string_view text, toml::source_position end) {
     text.remove_prefix(text.find('\n') + 1);
   }
   text = text.substr(0, text.find('\n'));
-  text.remove_prefix(std::min<std::size_t>(text.size(), end.column - 1));
+  // Columns count code points, not bytes.
+  for (toml::source_index column = 1; column < end.column && !text.empty(); ++column) {
+    do text.remove_prefix(1);
+    while (!text.empty() && (text.front() & 0xC0) == 0x80);
+  }
   const auto first = text.find_first_not_of(" \t\r#");
   if (first == text.npos) return {};
   return std::string(text.substr(first, text.find_last_not_of(" \t\r") - first + 1));
