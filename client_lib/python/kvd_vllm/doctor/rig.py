@@ -34,7 +34,8 @@ import kvd_client
 from kvd_vllm.connector import KvdConnector
 from kvd_vllm.scheduler import KvdScheduler
 
-TOKENS, LAYERS = 32, 2  # of a block; two layers, so that a block is two pieces
+TOKENS = 32  # a block has so many
+LAYERS = 2  # a block is more than one piece
 PAGE = 8 * TOKENS
 LONGEST = 512
 # What vLLM wants to know of a model. Nothing here computes with it.
@@ -93,6 +94,12 @@ class NoRig(Exception):
     """This vLLM's own classes cannot be made as this file makes them: it says nothing of kvd."""
 
 
+def _check(holds: bool, what: str) -> None:
+    """As `assert`, which `python -O` leaves out."""
+    if not holds:
+        raise AssertionError(what)
+
+
 class Rig:
     """One engine without a model. `options`: the connector's options; `engine`: EngineArgs; `page`: bytes
     of a block's layer, whose first ones hold its tokens; `windows`: how many tokens each KV cache group
@@ -125,7 +132,7 @@ class Rig:
         self.model_runner = ModelRunner()  # as a worker has it
         self.worker = KvdConnector(config, KVConnectorRole.WORKER, cache)
         context = self.worker.get_mem_pool_context()
-        assert context is not None
+        _check(context is not None, "the connector has no memory pool")
         with context:
             tensors = allocate_kv_cache(cache, torch.device(device), KVCacheLayout.LBNHC)
         self.worker.register_kv_caches(tensors)
@@ -191,7 +198,7 @@ class Rig:
         if len(self.flying) >= self.depth or not output.num_scheduled_tokens:
             self.take_in()
         running, waiting = self.scheduler.get_request_counts()
-        assert running + waiting == len(self.unfinished), "a request is not counted"
+        _check(running + waiting == len(self.unfinished), "a request is not counted")
 
     def take_in(self) -> None:
         """The output of the oldest step that is in flight."""
@@ -276,7 +283,7 @@ class Rig:
             if name in self.aborted:
                 answer = answer[: len(self.given[name])]
             got = self.given[name]
-            assert got == answer, f"{name} was given {len(got)} tokens of {len(answer)}: {got}"
+            _check(got == answer, f"{name} was given {len(got)} tokens of {len(answer)}: {got}")
 
     def computed_twice(self) -> dict[str, int]:
         """Tokens that requests had scheduled beyond what they needed."""
@@ -291,7 +298,7 @@ class Rig:
         free = self.scheduler.kv_cache_manager.block_pool.get_num_free_blocks()
         balloon = self.connector.balloon
         granted = balloon.granted_blocks if balloon is not None else self.blocks - 1
-        assert free == granted, f"{granted - free} blocks leaked"
+        _check(free == granted, f"{granted - free} blocks leaked")
 
     def close(self) -> None:
         self.kv, self.slots = [], []  # so that kvd has its memory back at once
@@ -321,7 +328,7 @@ def _spec(page: int, window: int) -> Any:
         "block_size": TOKENS, "num_kv_heads": 1, "head_size": page // PAGE, "dtype": torch.float32,
     }  # fmt: skip
     spec = SlidingWindowSpec(**given, sliding_window=window) if window else FullAttentionSpec(**given)
-    assert spec.page_size_bytes == page
+    _check(spec.page_size_bytes == page, f"a page has {spec.page_size_bytes} bytes, not {page}")
     return spec
 
 

@@ -23,9 +23,9 @@ from kvd_vllm.scheduler import KvdAsyncScheduler, KvdScheduler
 from kvd_vllm.transfers import Kind
 
 _SEED = 1
-_STEPS = 250  # of random decisions, with each of both schedulers
+_STEPS = 250  # each of both schedulers makes so many
 _ELASTIC_BLOCKS = 24  # six chunks of four blocks, each of them two slabs
-_MOST_BYTES = 1 << 30  # of a pool that others use
+_MOST_BYTES = 1 << 30  # a trial takes no more: others use the pool
 _TESTED = f"take a vLLM that is tested ({', '.join(TESTED_VLLM)})"
 
 
