@@ -28,7 +28,7 @@ struct DeviceCounters {
 
 /// The live slabs of a backend, and the batches in flight that touch them. A slab is in use until
 /// the last of them has settled, and while a reader holds it.
-/// Owner:  any thread. Never held while the device works.
+/// Owner:  any thread; its lock is not held while the device works.
 /// Errors: as DeviceBackend.
 class SlabBook {
  public:

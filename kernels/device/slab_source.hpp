@@ -44,9 +44,9 @@ class SlabSource {
   /// Makes HBM as create_slab() does, and copies into it what HBM of an earlier process, given by
   /// its descriptor, has in `extents`. Waits for the bytes. The earlier memory stays as it is: a
   /// process that maps it may go on, and may have written there during the copy. For a moment both
-  /// take memory. Errors: as create_slab(); InvalidArgument for a descriptor that is no such slab
-  /// of this size, and for extents beyond it; DeviceError where it cannot be read. After an error
-  /// nothing has been made.
+  /// take memory. Errors: as create_slab(); InvalidArgument where the descriptor is no such slab of
+  /// this size, or an extent ends beyond it; DeviceError where the earlier memory cannot be read.
+  /// After an error nothing has been made.
   [[nodiscard]] Result<Slab> copy_slab(Bytes size, const UniqueFd& memory,
                                        std::span<const SlabExtent> extents);
   [[nodiscard]] Status destroy_slab(SlabHandle handle);

@@ -26,7 +26,7 @@ from kvd_vllm.options import Options
 # vLLM gives the loggers below its own a handler.
 logger = logging.getLogger("vllm.kvd_vllm")
 
-# What calls raise that a kvd which is gone cannot answer.
+# A call raises one of these where the kvd that knew the session is gone.
 _GONE = (kvd_client.Unavailable, kvd_client.PeerGone, kvd_client.StaleSession)
 
 # Regions of engines that ended in this process while tensors still viewed them.
