@@ -49,8 +49,11 @@ def rows() -> list[Row]:
         ]  # fmt: skip
     lock = (ROOT / "client_lib/llama/package.json").read_text()
     (llama,) = re.findall(r'"node-llama-cpp": "([^"]+)"', lock)
-    found.append(Row(f"llama.cpp of node-llama-cpp {llama}", "LLaMA", {LEVELS[0]: r"(Plugin|Buffer|Memory)\w*\..+"}))
-    found.append(Row("kvd-engine", "its own", {LEVELS[1]: r"EnginePrefix\w*\..+"}))
+    found.append(Row(f"llama.cpp of node-llama-cpp {llama}", "LLaMA", {LEVELS[0]: r"llama_memory_test\..+"}))
+    found.append(Row("kvd-engine", "its own", {
+        LEVELS[0]: r"engine_test\.Pools/EngineOnKvd\..+", LEVELS[1]: r"engine_test\.EnginePrefix\w*\..+",
+        LEVELS[2]: r"engine_schedules_test\..+",
+    }))  # fmt: skip
     return found
 
 
