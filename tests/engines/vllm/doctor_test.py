@@ -22,26 +22,33 @@ from kvd_vllm import flags
 from kvd_vllm.checks import NAMES, OPTIONAL
 
 DOCTOR = ["-m", "kvd_vllm", "doctor", "--json"]
-# The same, of a vLLM in which something is otherwise.
-CHANGED = """
-import sys
+# What it says where no kvd answers: as vLLM is, where a source is otherwise, which nobody has tried, and
+# where something is missing.
+OTHERWISE = """
+import contextlib, io, json
+from unittest import mock
 from vllm.distributed.kv_transfer.kv_connector.v1 import base
-from vllm.v1.worker import utils
-def allocate_kv_cache(kv_cache_config, device, layout): pass
-utils.allocate_kv_cache = allocate_kv_cache
-del base.KVConnectorBase_V1.get_mem_pool_context
-from kvd_vllm import __main__
-sys.exit(__main__.main(["doctor", "--json"]))
-"""
-
-# And one whose source is otherwise, which nobody has tried.
-MOVED = """
-import sys
 from vllm.v1.engine import core
+from vllm.v1.worker import utils
 from kvd_vllm import __main__, checks
-source_of = checks._source_of
-checks._source_of = lambda found: "" if found is core.EngineCore else source_of(found)
-sys.exit(__main__.main(["doctor", "--json", "--wait", "0"]))
+
+def print_findings():
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said):
+        status = __main__.main(["doctor", "--json", "--wait", "0"])
+    print(json.dumps({"status": status, **json.loads(said.getvalue())}))
+
+def source_of(found, _source_of=checks._source_of):
+    return "" if found is core.EngineCore else _source_of(found)
+
+def allocate_kv_cache(kv_cache_config, device, layout): pass
+
+print_findings()
+with mock.patch.object(checks, "_source_of", source_of):
+    print_findings()
+with mock.patch.object(utils, "allocate_kv_cache", allocate_kv_cache):
+    del base.KVConnectorBase_V1.get_mem_pool_context
+    print_findings()
 """
 # What the doctor runs, in vLLMs whose names are all there and that do something else.
 TRIED = """
@@ -137,42 +144,49 @@ def used(source: str) -> Iterator[tuple[str, str]]:
                 yield "", each.attr
 
 
+def setUpModule() -> None:
+    global bench
+    bench = Bench()
+    unittest.addModuleCleanup(bench.close)
+
+
+def records(printed: str) -> list[dict[str, Any]]:
+    """What a script said, without what vLLM logs."""
+    return [json.loads(line) for line in printed.splitlines() if line.startswith("{")]
+
+
+def faults(findings: list[dict[str, Any]]) -> dict[str, str]:
+    return {found["what"].split(".")[-1]: found["fault"] for found in findings if found["fault"]}
+
+
 class Doctor(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls) -> None:
-        cls.bench = Bench(engines=False)
-        cls.addClassCleanup(cls.bench.close)
-
-    def faults(self, printed: str) -> dict[str, str]:
-        findings: list[dict[str, Any]] = json.loads(printed)["findings"]
-        return {found["what"].split(".")[-1]: found["fault"] for found in findings if found["fault"]}
-
     def test_finds_nothing_wrong_with_the_pinned_vllm(self) -> None:
         kvd = self.enterContext(KvdProcess(slabs=16, dram_slabs=16))
-        run = self.bench.run(DOCTOR, KVD_ENDPOINT=kvd.endpoint)
-        self.assertEqual(self.faults(run.stdout), {}, run.stderr)
-        self.assertEqual(run.returncode, 0)
-        whats = [found["what"] for found in json.loads(run.stdout)["findings"]]
-        ran = [what.split(":")[0] for what in whats if " runs: " in what]
+        run = bench.run(DOCTOR, KVD_ENDPOINT=kvd.endpoint)
+        self.assertEqual(run.returncode, 0, run.stderr)
+        findings = json.loads(run.stdout)["findings"]
+        self.assertEqual(faults(findings), {})
+        ran = [found["what"].split(":")[0] for found in findings if " runs: " in found["what"]]
         self.assertEqual(ran, ["level 1 runs", "level 2 runs", "level 3 runs", "elastic runs"])
         self.assertTrue(kvd.all_returned())
-        none = self.bench.run([*DOCTOR, "--wait", "0"], KVD_ENDPOINT="/nonexistent")
-        self.assertEqual(none.returncode, 3)
 
-    def test_finds_what_another_vllm_has_not(self) -> None:
-        run = self.bench.run(["-c", CHANGED], KVD_ENDPOINT="/nonexistent")
-        self.assertEqual(run.returncode, 1, run.stderr)
-        faults = self.faults(run.stdout)
-        self.assertEqual(faults["get_mem_pool_context"], "there is no get_mem_pool_context")
-        off = {each["off"] for each in json.loads(run.stdout)["findings"] if each["fault"]}
-        self.assertEqual(off, {"level 1", "the daemon"})
-        self.assertIn("not (kv_cache_config, device, layout, kernel", faults["allocate_kv_cache"])
+    def test_tells_what_is_missing_from_what_nobody_has_tried(self) -> None:
+        said = records(bench.warm(OTHERWISE, "/nonexistent"))
+        self.assertEqual([each["status"] for each in said], [3, 3, 1])
+        untouched, moved, missing = (each["findings"] for each in said)
+        (runs,) = [each for each in untouched[:-1] if each["fault"]]
+        self.assertIn("not tried: no kvd answers", runs["fault"])
+        (found,) = [each for each in moved[:-1] if each["fault"] and each != runs]
+        self.assertEqual((found["off"], runs["off"]), ("", ""))
+        self.assertIn("its source has no 'set_xfer_handshake", found["fault"])
+        self.assertEqual(faults(missing)["get_mem_pool_context"], "there is no get_mem_pool_context")
+        self.assertIn("not (kv_cache_config, device, layout, kernel", faults(missing)["allocate_kv_cache"])
+        self.assertEqual({each["off"] for each in missing if each["fault"]}, {"level 1", "the daemon"})
 
     def test_runs_what_names_do_not_show(self) -> None:
         kvd = self.enterContext(KvdProcess(slabs=16, dram_slabs=16))
-        run = self.bench.run(["-c", TRIED], KVD_ENDPOINT=kvd.endpoint, VLLM_LOGGING_LEVEL="ERROR")
-        self.assertEqual(run.returncode, 0, run.stderr[-4000:])
-        found = {each["without"]: each["findings"] for each in map(json.loads, run.stdout.splitlines())}
+        said = records(bench.warm(TRIED, kvd.endpoint))
+        found = {each["without"]: each["findings"] for each in said}
         off = {name: [each["off"] for each in findings if each["off"]] for name, findings in found.items()}
         self.assertEqual(off, {
             "_STEPS": [], "allocate_kv_cache": ["level 1", "level 2", "level 3", "elastic"],
@@ -180,14 +194,6 @@ class Doctor(unittest.TestCase):
         }, found)  # fmt: skip
         (second,) = [each["fault"] for each in found["_handle_failed_recving"] if each["fault"]]
         self.assertIn("or set KVD_VLLM_PREFIXES=0", second)
-
-    def test_tells_what_is_missing_from_what_nobody_has_tried(self) -> None:
-        run = self.bench.run(["-c", MOVED], KVD_ENDPOINT="/nonexistent")
-        self.assertEqual(run.returncode, 3, run.stderr)
-        found, runs = [each for each in json.loads(run.stdout)["findings"][:-1] if each["fault"]]
-        self.assertEqual((found["off"], runs["off"]), ("", ""))
-        self.assertIn("not tried: no kvd answers", runs["fault"])
-        self.assertIn("its source has no 'set_xfer_handshake", found["fault"])
 
     def test_looks_at_all_that_is_used(self) -> None:
         modules = {(name.module, name.path.split(".")[0]) for name in (*NAMES, *OPTIONAL)}
@@ -214,8 +220,6 @@ class Doctor(unittest.TestCase):
 
 class Lacking(unittest.TestCase):
     def test_something_a_vllm_starts_and_says_what_is_off(self) -> None:
-        bench = Bench()
-        self.addCleanup(bench.close)
         kvd = self.enterContext(KvdProcess(slabs=32, dram_slabs=32))
         said = {
             "the package": "kvd is off: vLLM", "nothing": "", "level 1": "kvd is off: vLLM", "level 2": "no block is stored or parked",
@@ -237,13 +241,10 @@ class Lacking(unittest.TestCase):
 
 class Flags(unittest.TestCase):
     def test_are_taken_by_vllms_own_checks(self) -> None:
-        bench = Bench(engines=False)
-        self.addCleanup(bench.close)
         kvd = self.enterContext(KvdProcess())
         url = f"http://127.0.0.1:{kvd.port}"
-        run = bench.run(["-c", TAKEN, str(bench.model), json.dumps(CARD)], KVD_ENDPOINT=kvd.endpoint, KVD_ADMIN_URL=url)
-        self.assertEqual(run.returncode, 0, run.stderr[-4000:])
-        found = json.loads(run.stdout.splitlines()[-1])
+        given = [str(bench.model), json.dumps(CARD)]
+        (found,) = records(bench.warm(TAKEN, kvd.endpoint, given, KVD_ADMIN_URL=url))
         free = kvd.get("/v1/status")["pools"][0]["free_bytes"]
         self.assertEqual(found["here"], {"status": 0, "bytes": free, "scheduler": "KvdScheduler", "fits": True, "layout": None})
         card = found["card"]

@@ -120,7 +120,7 @@ class Bench:
         return Engine(self.start("engine.py", arguments, log, endpoint, fresh, environment), out, log)
 
     def start(
-        self, script: str, arguments: list[str], log: Path, endpoint: str | None, fresh: bool = False,
+        self, script: str | Path, arguments: list[str], log: Path, endpoint: str | None, fresh: bool = False,
         more: dict[str, str] | None = None,
     ) -> Process:  # fmt: skip
         """A process with vLLM; a fresh one is a Python of its own from beginning to end, as users have
@@ -160,6 +160,18 @@ class Bench:
             [sys.executable, *arguments], env={**self.environment, **environment},
             cwd=self.folder, capture_output=True, text=True, timeout=120,
         )  # fmt: skip
+
+    def warm(
+        self, source: str, endpoint: str, arguments: Sequence[str] = (), **environment: str
+    ) -> str:
+        """What a script prints that runs where vLLM is imported already."""
+        script, log = self.folder / "script.py", self.folder / "script.log"
+        script.write_text(source)
+        log.write_text("")
+        process = self.start(script, list(arguments), log, endpoint, more=environment)
+        printed, _ = process.communicate(timeout=300)
+        assert process.returncode == 0, log.read_text()[-4000:]
+        return printed
 
     def close(self) -> None:
         self._folder.cleanup()
