@@ -18,6 +18,7 @@ from vllm_process import Bench, on_kvd
 SET = "kvd: KVD_VLLM sets --kv-transfer-config '{\"kv_connector\": \"KvdConnector\", \"kv_role\": \"kv_both\"}'"
 IN_THE_POOL = "lies in kvd's pool"
 PATIENCE_S = 300.0
+END_S = 60.0
 OTHER = {"kv_connector": "ExampleConnector", "kv_role": "kv_both"}
 
 
@@ -26,6 +27,15 @@ def setUpModule() -> None:
     bench = Bench()
     unittest.addModuleCleanup(bench.close)
     stock = bench.answers("stock", [{}])[0]
+
+
+def end(server: subprocess.Popen[bytes]) -> None:
+    server.terminate()
+    try:
+        server.wait(END_S)
+    except subprocess.TimeoutExpired:
+        server.kill()
+        server.wait()
 
 
 class Variable(unittest.TestCase):
@@ -76,8 +86,7 @@ class Variable(unittest.TestCase):
         environment = {**bench.environment, "KVD_VLLM": "1", "KVD_ENDPOINT": kvd.endpoint}
         with log.open("w") as out:
             server = subprocess.Popen(command, env=environment, stdout=out, stderr=out)
-        self.addCleanup(server.wait)
-        self.addCleanup(server.terminate)
+        self.addCleanup(end, server)
         self.wait_for(server, port, log.read_text)
         asked = {"prompt": list(range(5, 105)), "max_tokens": 4, "temperature": 0, "ignore_eos": True}
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
