@@ -313,7 +313,11 @@ TEST(Holder, StartsKvdAgainWithWhatHbmAloneHad) {
   settings.extra = "[rotation]\neager = false\n";
   StoreNode node(settings);
   EXPECT_EQ(node.run(1, kTokens), 0u);
+  const auto in_hbm = [&] {
+    return node.daemon().metric("kvd_cache_bytes{tier=\"hbm\"}").value_or(0) >= kBlocks << 14;
+  };
   const auto found_after = [&](StoreNode::End end) {
+    EXPECT_TRUE(poll_until(in_hbm)) << node.daemon().log();
     node.replace_held(end);
     node.attach_again();
     return node.run(1, kTokens);
