@@ -29,6 +29,7 @@ build="build/$preset"
 results="$build/test-results"
 jobs=$(nproc)
 [ "$jobs" -le 2 ] || jobs=2 # more compilers than this need more than 8 GiB of memory
+tests=$((jobs + 1))         # most of them wait for some of their time
 
 # The CUDA parts are built where CMake finds a toolkit; where they are required, this one.
 use_cuda_toolkit() {
@@ -61,7 +62,7 @@ fixed_layout() {
 }
 
 run_ctest() {
-  fixed_layout ctest --preset "$preset" --parallel "$jobs" --no-tests=error \
+  fixed_layout ctest --preset "$preset" --parallel "$tests" --no-tests=error \
     --output-junit "$root/$results/junit.xml" --output-log "$root/$results/ctest.log"
 }
 
