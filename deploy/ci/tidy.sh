@@ -1,20 +1,20 @@
 #!/bin/sh
 # clang-tidy with the checks of .clang-tidy, and clang's own warnings, over a part of the tree.
 #
-#   sh deploy/ci/tidy.sh                what the last 30 commits changed, newest first, for 300 s
+#   sh deploy/ci/tidy.sh                what the last 30 commits changed, newest first, for 180 s
 #   sh deploy/ci/tidy.sh --all          every source; 90 minutes of CPU time
 #   sh deploy/ci/tidy.sh FILE.cpp …     these
 #
 # A header is looked at through the .cpp of its name or, failing that, one that includes it. A source
 # that had no finding is looked at again when it, a header of ours that it includes or the checks
-# changed: their sums lie in ${XDG_CACHE_HOME:-~/.cache}/kvd/tidy, so that calls of 300 s add up. Exit
+# changed: their sums lie in ${XDG_CACHE_HOME:-~/.cache}/kvd/tidy, so that calls of 180 s add up. Exit
 # status 0: no finding in the files looked at. A part is no failure: the files that were not reached
 # are listed, and those that no target compiles here. Needs clang-tidy (deploy/ci/install-deps.sh
 # --tidy); builds nothing.
 set -eu
 
 commits=30
-seconds=300
+seconds=180
 root=$(CDPATH='' cd -- "$(dirname -- "$0")/../.." && pwd)
 cd "$root"
 build=build/tidy
