@@ -108,6 +108,11 @@ Result<Setting> setting_of(const Cell& cell, double rate, const std::string& pol
   setting.dram = Bytes(std::llround(hbm * cell.dram));
   KVD_ASSIGN_OR_RETURN(setting.policy, policy_named(policy));
   KVD_ASSIGN_OR_RETURN(setting.workload, arrivals_of(cell, rate, seed));
+  if (setting.workload.empty()) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "no request of " + cell.lengths.source + " comes at " + std::to_string(rate) +
+                          " requests a second: the grid's axes need a longer duration");
+  }
   KVD_TRY(shape_workload(cell, seed, setting));
   const auto goal = [](double seconds) { return whole(Seconds(seconds)); };
   setting.slo = {goal(cell.lengths.ttft_s), goal(cell.lengths.tbt_s), goal(cell.lengths.tbt_s)};

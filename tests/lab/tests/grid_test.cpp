@@ -208,6 +208,13 @@ TEST(GridCell, TheTightestAloneComeAsTheyWouldBesideTheOthers) {
   EXPECT_NE(tightest_knee_name(cell), knee_name(cell)) << "a tighter goal has another knee";
 }
 
+TEST(GridCell, InWhichNoRequestComesIsRefused) {
+  const Cell cell{"c", {"l20-llama2-7b"}, {"gen:sharegpt", 0.001, 5, 0.1}, {}, 1, "exact", 1, 1, 4};
+  const auto knee = knee_of(cell);
+  ASSERT_FALSE(knee.ok());
+  EXPECT_THAT(knee.error().message, HasSubstr("a longer duration"));
+}
+
 TEST(GridCell, LongRequestsFitAndAnnounceNoMoreThanThat) {
   Cell cell{"c", {"l20-llama2-7b"}, {"gen:fixed-131072-300", 100, 60, 0.2}, {}, 1, "8192", 1, 0.5,
             0.25};
