@@ -132,7 +132,8 @@ class Rig:
         self.model_runner = ModelRunner()  # as a worker has it
         self.worker = KvdConnector(config, KVConnectorRole.WORKER, cache)
         context = self.worker.get_mem_pool_context()
-        _check(context is not None, "the connector has no memory pool")
+        if context is None:
+            raise AssertionError("the connector has no memory pool")
         with context:
             tensors = allocate_kv_cache(cache, torch.device(device), KVCacheLayout.LBNHC)
         self.worker.register_kv_caches(tensors)
