@@ -16,6 +16,7 @@
 
 #include "tests/engines/daemon_process.hpp"
 #include "tests/engines/workbench.hpp"
+#include "tests/support/patience.hpp"
 
 namespace kvd::test {
 namespace {
@@ -176,12 +177,16 @@ TEST_F(Buffer, IsNeverPackedIntoARegionOfADaemonThatIsGone) {
   engine_.ggml_backend_buffer_clear(before, 1);
   daemon_.restart();
   ASSERT_TRUE(daemon_.comes_to_know(getpid()));
-  ggml_backend_buffer_t after = allocate(16384);
-  ASSERT_NE(after, nullptr);
-  EXPECT_TRUE(daemon_.comes_to_serve(getpid(), kSlab)) << "the new one serves it";
-  engine_.ggml_backend_buffer_clear(after, 2);
+  // The new one shows the engine a moment before the engine has heard of it.
+  std::vector<ggml_backend_buffer_t> after;
+  const auto is_served = [&] {
+    after.push_back(allocate(4096));
+    return daemon_.bytes_served_to(getpid()) == kSlab;
+  };
+  EXPECT_TRUE(poll_until(is_served));
+  engine_.ggml_backend_buffer_clear(after.back(), 2);
   EXPECT_EQ(std::ranges::count(bytes_of(before, 16384), 1), 16384) << "kept until its buffer goes";
-  engine_.ggml_backend_buffer_free(after);
+  for (ggml_backend_buffer_t each : after) engine_.ggml_backend_buffer_free(each);
   engine_.ggml_backend_buffer_free(before);
   EXPECT_TRUE(daemon_.comes_to_serve(getpid(), 0U));
 }
