@@ -14,6 +14,7 @@
 # fetched where no toolkit is (cuda-toolkit.sh); otherwise that is left to whoever wants CUDA.
 # KVD_REQUIRE=vllm has vLLM for CPUs fetched (vllm.sh), 0.9 GB; without it nothing of vLLM is.
 # KVD_REQUIRE=monitoring has Prometheus and Grafana's schemas fetched (monitoring.sh), 40 MB.
+# KVD_REQUIRE=redis has Debian's Redis fetched (redis.sh), 2 MB.
 # KVD_REQUIRE=rest has schemathesis fetched (rest.sh), 20 MB.
 set -eu
 
@@ -139,6 +140,13 @@ install_monitoring() {
   say "Prometheus: $folder"
 }
 
+install_redis() {
+  requires redis || return 0
+  folder=$(sh "$root/deploy/ci/redis.sh" --fetch) ||
+    fail "Redis could not be fetched, and KVD_REQUIRE=$KVD_REQUIRE asks for it"
+  say "Redis: $folder"
+}
+
 install_rest() {
   requires rest || return 0
   python=$(sh "$root/deploy/ci/rest.sh" --fetch) ||
@@ -164,4 +172,5 @@ install_engine
 install_cuda_compiler
 install_vllm
 install_monitoring
+install_redis
 install_rest

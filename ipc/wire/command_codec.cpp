@@ -195,8 +195,9 @@ Fault check(const CacheBody& body) {
   if (body.op < 1 || body.op > 4) return "cache: neither lookup, store, load nor drop";
   const auto op = static_cast<CacheOp>(body.op);
   const bool copies = op == CacheOp::kStore || op == CacheOp::kLoad;
-  if ((body.flags & ~(op == CacheOp::kStore ? kCacheFlags : 0u)) != 0)
-    return "cache: unknown flags";
+  std::uint32_t flags = op == CacheOp::kStore ? std::uint32_t{kCachePark} : 0u;
+  if (op == CacheOp::kLookup) flags = kCacheAwait;
+  if ((body.flags & ~flags) != 0) return "cache: unknown flags";
   if (copies != (body.ticket != 0)) return "cache: store and load have a ticket, others none";
   if (body.ticket > kMaxCacheTicket) return "cache: tickets end at 2^62";
   return nullptr;

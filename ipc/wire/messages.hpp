@@ -428,7 +428,10 @@ struct CacheOpenBody {
 static_assert(sizeof(CacheOpenBody) == 64);
 
 enum class CacheOp : std::uint32_t { kLookup = 1, kStore = 2, kLoad = 3, kDrop = 4 };
-enum CacheFlags : std::uint32_t { kCachePark = 1u << 0, kCacheFlags = 1u };
+enum CacheFlags : std::uint32_t {
+  kCachePark = 1u << 0,   ///< of a store
+  kCacheAwait = 1u << 1,  ///< of a lookup
+};
 
 struct CacheBlock {
   std::array<std::uint8_t, 32> digest{};
@@ -442,7 +445,7 @@ struct CacheBody {
   std::uint64_t cache = 0;
   std::uint64_t ticket = 0;  ///< of store and load: chosen by the engine, not 0
   std::uint32_t op = 0;      ///< CacheOp
-  std::uint32_t flags = 0;   ///< of store
+  std::uint32_t flags = 0;   ///< CacheFlags
   std::uint32_t count = 0;
   std::uint32_t reserved = 0;
 };

@@ -149,6 +149,7 @@ std::span<const AdminService::Route> AdminService::routes() {
       {"/v1/engines", [](S s) { return engines_document(s.status); }},
       {"/v1/requests", [](S s) { return requests_document(s.status); }},
       {"/v1/cache", [](S s) { return cache_document(s.status); }, std::nullopt, true},
+      {"/v1/remote", [](S s) { return remote_document(s.status); }},
       {"/v1/advice", [](S s) { return advice_document(s.status); }},
       {"/v1/plan", [](S s) { return plan_document(s.status); }},
       {"/v1/snapshots/rotate",

@@ -1,5 +1,6 @@
 #include "kvd/admin/documents.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <map>
@@ -314,7 +315,7 @@ std::string cache_document(const ControllerStatus& status) {
   const auto tiers = [](auto hbm, auto dram) { return Json{{"hbm", hbm}, {"dram", dram}}; };
   Json cached = tiers(status.cached[0].value, status.cached[1].value);
   cached["disk"] = status.on_disk.value;
-  const auto& disk = status.counters.prefixes.disk;
+  const auto& disk = status.counters.prefixes.lower[core::kDiskTier];
   return to_text({{"load_policy", status.tuning.load.policy},
                   {"cached_bytes", cached},
                   {"open", std::move(open)},
@@ -331,11 +332,43 @@ std::string cache_document(const ControllerStatus& status) {
                   {"found_tokens", tiers(prefixes.found[0], prefixes.found[1])}});
 }
 
+std::string remote_document(const ControllerStatus& status) {
+  Json servers = Json::array();
+  for (const core::RemoteServer& s : status.remote_servers) {
+    servers.push_back({{"server", s.server},
+                       {"on", s.on},
+                       {"why", s.why},
+                       {"loads", s.loads},
+                       {"misses", s.misses},
+                       {"stores", s.stores},
+                       {"renewals", s.renewals},
+                       {"finds", s.finds},
+                       {"errors", s.errors},
+                       {"offs", s.offs},
+                       {"received_bytes", s.bytes_in.value},
+                       {"sent_bytes", s.bytes_out.value},
+                       {"round_trip_s", s.round_trip_s}});
+  }
+  const auto& remote = status.counters.prefixes.lower[core::kRemoteTier];
+  return to_text({{"servers", std::move(servers)},
+                  {"loads", remote.loads},
+                  {"stores", remote.stores},
+                  {"load_failures", remote.load_failures},
+                  {"store_failures", remote.store_failures},
+                  {"late", remote.late},
+                  {"refused", remote.refused}});
+}
+
 std::string status_document(const ControllerStatus& status, const DaemonInfo& info) {
   Json out = daemon_json(info);
   out["pools"] = tiers_json(status, info);
   out["orphaned_bytes"] = status.orphaned.value;
   out["cached_bytes"] = {{"hbm", status.cached[0].value}, {"dram", status.cached[1].value}};
+  const auto& servers = status.remote_servers;
+  out["remote"] = {{"servers", servers.size()},
+                   {"on", std::ranges::count(servers, true, &core::RemoteServer::on)},
+                   {"loads", status.counters.prefixes.lower[core::kRemoteTier].loads},
+                   {"stores", status.counters.prefixes.lower[core::kRemoteTier].stores}};
   out["engines"] = status.engines.size();
   out["drains"] = status.drain.has_value();
   out["requests"] = requests_by_state(status);

@@ -25,6 +25,7 @@ namespace kvd::admin {
 [[nodiscard]] std::string requests_document(const core::ControllerStatus& status);
 /// What the prefix cache holds, and what was found in it since kvd started; byte counts, tokens.
 [[nodiscard]] std::string cache_document(const core::ControllerStatus& status);
+[[nodiscard]] std::string remote_document(const core::ControllerStatus& status);
 /// The placement plan in force for each engine whose layers may stream.
 [[nodiscard]] std::string plan_document(const core::ControllerStatus& status);
 [[nodiscard]] std::string origins_document(const std::vector<ConfigOrigin>& origins);

@@ -111,6 +111,11 @@ void Controller::on(const Event& event, TimePoint now, std::vector<Effect>& effe
                    house_->ground.engine_caches.on_read();
                    parts.claims.serve_everyone();
                  },
+                 [&](const RemoteFound& e) {
+                   house_->ground.disk.remote().on_found(e);
+                   parts.claims.serve_everyone();
+                 },
+                 [&](const RemoteChanged&) { house_->ground.disk.remote().on_changed(); },
                  [&](const RowsKept& e) {
                    if (house_->ground.keeping.on_kept(e)) parts.claims.serve_everyone();
                  },

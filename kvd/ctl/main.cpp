@@ -66,6 +66,7 @@ const std::map<std::string, ViewCommand> kCommands = {
     {"engines", {View::kEngines, "/v1/engines", "Attached engines", nullptr}},
     {"requests", {View::kRequests, "/v1/requests", "Live requests", nullptr}},
     {"cache", {View::kCache, "/v1/cache", "The prefix cache; `clear` empties it", nullptr}},
+    {"remote", {View::kRemote, "/v1/remote", "Servers that nodes share blocks by", nullptr}},
     {"advise",
      {View::kAdvice, "/v1/advice", "Whether KV outside of HBM pays on this machine and load",
       nullptr}},

@@ -99,6 +99,15 @@ std::string live_settings(const Json& status) {
          " changed live, which the next start does not have (kvdctl config)\n";
 }
 
+/// Empty where there are none.
+std::string remote_line(const Json& status) {
+  const Json& remote = status.at("remote");
+  if (remote.at("servers") == 0) return "";
+  const std::string on = text(remote.at("on")) + " of " + text(remote.at("servers"));
+  return "remote:   " + on + " servers on; " + text(remote.at("loads")) + " blocks loaded, " +
+         text(remote.at("stores")) + " stored (kvdctl remote)\n";
+}
+
 std::string status_view(const Json& d) {
   const Json& c = d.at("counters");
   const Json& policy = d.at("policy");
@@ -114,7 +123,7 @@ std::string status_view(const Json& d) {
          "rotation: " + text(c.at("rotations_out")) + " out, " + text(c.at("rotations_in")) +
          " in" + of_one_device(d, ", budget " + bytes(d.at("b_xfer_bytes")) + " a step") +
          "\ncopies:   h2d " + direction(d, "h2d") + "; d2h " + direction(d, "d2h") + "\n" +
-         "steps:    " + text(c.at("steps")) +
+         remote_line(d) + "steps:    " + text(c.at("steps")) +
          of_one_device(d, ", mean " + seconds(d.at("mean_step_s"))) + ", " + text(c.at("tokens")) +
          " tokens\n" + "SLO met:  ttft " + attainment(c.at("ttft")) + ", tbt " +
          attainment(c.at("tbt")) + "\n";
@@ -198,6 +207,24 @@ std::string cache_view(const Json& document) {
          " prompt tokens that engines told the content of; load.policy is " +
          text(document.at("load_policy")) + "\n" + open_caches(document.at("open")) +
          disk_models_view(document);
+}
+
+std::string remote_view(const Json& document) {
+  Table table({"SERVER", "STATE", "LOADED", "MISSED", "STORED", "IN", "OUT", "ROUND TRIP"});
+  std::string faults;
+  for (const Json& s : document.at("servers")) {
+    table.add({text(s.at("server")), s.at("on").get<bool>() ? "on" : "off", text(s.at("loads")),
+               text(s.at("misses")), text(s.at("stores")), bytes(s.at("received_bytes")),
+               bytes(s.at("sent_bytes")), seconds(s.at("round_trip_s"))});
+    const std::string why = s.at("why").get<std::string>();
+    if (!why.empty()) faults += why + "\n";
+  }
+  if (table.rows() == 0) return "no remote servers: remote.servers names them\n";
+  if (document.at("refused") != 0) {
+    faults += text(document.at("refused")) +
+              " blocks made way in DRAM before they were written: raise remote.budget\n";
+  }
+  return table.render() + faults;
 }
 
 std::string yes_or_no(const Json& value, const char* yes, const char* no) {
@@ -336,6 +363,8 @@ std::string view_text(View view, const Json& document) {
       return engines_view(document);
     case View::kRequests:
       return requests_view(document);
+    case View::kRemote:
+      return remote_view(document);
     case View::kCache:
       return cache_view(document);
     case View::kAdvice:

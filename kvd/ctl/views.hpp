@@ -14,6 +14,7 @@ enum class View {
   kEngines,
   kRequests,
   kCache,
+  kRemote,
   kAdvice,
   kPlan,
   kEvents,

@@ -81,6 +81,8 @@ void ControlLoop::dispatch(const Poller::Ready& ready) {
       return parts_->ends.on_process_end(EngineId(ready.id));
     case Source::kDisk:
       return parts_->disks->take_finished(core::DiskId(ready.id));
+    case Source::kRemote:
+      return parts_->workers.remotes->take_finished();
   }
 }
 
@@ -141,6 +143,7 @@ core::ControllerStatus ControlLoop::status() const {
       parts_->commands.stale() + (parts_->server ? parts_->server->dropped() : 0);
   status.counters.attach_paused = parts_->acceptor.pauses();
   if (parts_->disks) parts_->disks->describe(status.disk_models);
+  if (parts_->workers.remotes) parts_->workers.remotes->describe(status.remote_servers);
   return status;
 }
 

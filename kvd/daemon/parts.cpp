@@ -20,7 +20,8 @@ constexpr std::uint32_t kEnginesOfADomain = 8;
 Result<std::unique_ptr<core::Controller>> make_controller(const Config& config,
                                                           const Domains& domains,
                                                           const mover::SlabStore& slabs,
-                                                          core::Config::Keep keep) {
+                                                          core::Config::Keep keep,
+                                                          const DiskNames& remote_names) {
   core::Controller::Config core;
   if (!config.disk.path.empty()) {
     core.disk.awaited = true;
@@ -28,6 +29,9 @@ Result<std::unique_ptr<core::Controller>> make_controller(const Config& config,
     core.disk.admission.least = config.disk.touches;
     core.disk.writes_a_day = config.disk.daily_writes;
   }
+  core.remote.name = remote_names;
+  core.remote.admission.least = config.remote.write == "all" ? 1 : 2;
+  core.remote.bytes_per_s = config.remote.budget;
   core.hbm.assign(config.devices.size(),
                   {Tier::kHbm, config.slab_size(), config.slabs(Tier::kHbm)});
   core.dram = {
@@ -92,11 +96,15 @@ Result<std::unique_ptr<Parts>> Parts::open(Config config, const Shared& shared, 
   KVD_ASSIGN_OR_RETURN(auto device, Device::open(config, std::move(backends), shared.clock, *kept));
   const bool keeps = kept->on() && kept->keep(device->slabs());
   const core::Config::Keep keep{keeps, keeps && kept->keeps_hbm()};
-  KVD_ASSIGN_OR_RETURN(auto controller, make_controller(config, domains, device->slabs(), keep));
+  KVD_ASSIGN_OR_RETURN(RemoteSecrets remote, read_remote_secrets(config));
+  KVD_ASSIGN_OR_RETURN(auto controller,
+                       make_controller(config, domains, device->slabs(), keep, remote.names));
+  KVD_ASSIGN_OR_RETURN(auto tier, Remotes::open(config.remote, remote.password, poller));
   KVD_ASSIGN_OR_RETURN(transport::AttachListener listener, open_listener(config));
   KVD_ASSIGN_OR_RETURN(auto server, open_server(config));
-  Opened opened{std::move(config), std::move(poller),     std::move(domains),  std::move(kept),
-                std::move(device), std::move(controller), std::move(listener), std::move(server)};
+  Opened opened{std::move(config), std::move(poller),   std::move(domains),
+                std::move(kept),   std::move(device),   std::move(controller),
+                std::move(tier),   std::move(listener), std::move(server)};
   return std::unique_ptr<Parts>(new Parts(std::move(opened), shared, boot));
 }
 
@@ -130,6 +138,10 @@ Parts::Parts(Opened opened, const Shared& shared, BootId boot)
                                [](const auto& there) { return !there.empty(); });
   if (workers.kept->on() || any) events.feed(std::move(left));
   if (disks) disks->begin();
+  if (opened.remote) {
+    workers.remotes = std::make_unique<Remotes>(
+        Remotes::Uses{device->slabs(), events, shared.log, poller}, std::move(opened.remote));
+  }
   make_missing(shared.log);
 }
 
@@ -146,6 +158,7 @@ Parts::~Parts() {
 void Parts::end_disks() {
   if (disks && !disks->close()) keep_for_ever(std::move(device));
   disks.reset();
+  workers.remotes.reset();
 }
 
 std::unique_ptr<Disks> Parts::make_disks(const Shared& shared) {

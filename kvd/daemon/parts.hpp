@@ -48,6 +48,7 @@ struct Parts {
     std::unique_ptr<KeptMemory> kept;
     std::unique_ptr<Device> device;
     std::unique_ptr<core::Controller> controller;
+    std::unique_ptr<remote::RemoteTier> remote;  ///< null: none
     transport::AttachListener listener;
     std::unique_ptr<transport::CommandServer> server;
   };
@@ -57,7 +58,7 @@ struct Parts {
   static Result<std::unique_ptr<Parts>> open(Config config, const Shared& shared, BootId boot,
                                              KeptDescriptors kept);
   ~Parts();
-  /// Ends the disks before the memory goes, and writes their checkpoints.
+  /// Ends disks and remote servers before the memory goes, and writes the disks' checkpoints.
   void end_disks();
   Parts(const Parts&) = delete;
   Parts& operator=(const Parts&) = delete;

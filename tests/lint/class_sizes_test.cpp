@@ -19,7 +19,7 @@ const std::vector<LargeClass>& large_classes() {
       // One field for each metric.
       {"kvd/core/door/status.hpp", "Counters", 0, 38},
       // One field for each key of kvd.toml.
-      {"kvd/daemon/config/config.hpp", "Config", 3, 31},
+      {"kvd/daemon/config/config.hpp", "Config", 3, 29},
       // The simulator's own: what it runs, and the figures it reports.
       {"kvd/sim/commands/options.hpp", "ScenarioOptions", 0, 25},
       {"kvd/sim/run/metrics.hpp", "Metrics", 0, 39},

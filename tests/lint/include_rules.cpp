@@ -39,6 +39,7 @@ const std::vector<Rule>& room_rules() {
       {"kvd/store/", {"kvd/pool/"}},
       {"kvd/tiers/disk/", {}},
       {"kvd/tiers/kept/", {"kvd/tiers/disk/files/checksum"}},
+      {"kvd/tiers/remote/", {"ipc/digest/", "kvd/tiers/disk/files/"}},
       {"kvd/holder/", {}},
       {"kvd/core/", {"kvd/pool/", "kvd/store/", "planner/model/", "planner/policy/"}},
       {"kvd/mover/", {"kernels/", "ipc/shm/", "kvd/core/door/effect"}},
@@ -50,8 +51,7 @@ const std::vector<Rule>& room_rules() {
         "metrics/"}},
       {"kvd/daemon/",
        {"ipc/", "kernels/", "planner/policy/", "planner/solver/", "metrics/", "kvd/pool/",
-        "kvd/store/", "kvd/core/", "kvd/mover/", "kvd/admin/", "kvd/tiers/disk/", "kvd/tiers/kept/",
-        "kvd/toml/"}},
+        "kvd/store/", "kvd/core/", "kvd/mover/", "kvd/admin/", "kvd/tiers/", "kvd/toml/"}},
       {"client_lib/", {"ipc/", "kernels/"}},
       {"tests/", {""}},
   };

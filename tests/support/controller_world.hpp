@@ -552,6 +552,9 @@ class World {
   void take(const CloseDisk& order) { disk.close(order); }
   void take(const WriteDisk& order) { disk.write(order); }
   void take(const ReadDisk& order) { disk.read(order); }
+  void take(const FindRemote&) {}  // there is no remote store
+  void take(const ReadRemote&) {}
+  void take(const WriteRemote&) {}
   void take(const KeepRows& order) {
     for (const KeptBlocks& blocks : order.rows) {
       for (const SlotId slot : blocks.row.slots) {

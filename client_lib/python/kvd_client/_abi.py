@@ -340,7 +340,7 @@ class CacheOptions(Struct):
         ("struct_size", c_size_t),
         ("model", c_char_p),
         ("block_tokens", c_uint32),
-        ("reserved", c_uint32),
+        ("flags", c_uint32),
         ("block_bytes", c_uint64),
         ("region_id", c_uint64),
         ("blocks", c_uint64),

@@ -19,6 +19,7 @@ from .region import Region
 
 _TIMEOUT_S = 5.0
 _PARK = 1
+_AWAIT_REMOTE = 1
 _DIGEST_BYTES = 32
 
 
@@ -62,7 +63,8 @@ class Cache:
         self._handle.call("kvd_cache_close", self.id, _abi.nanoseconds(timeout))
 
     def lookup(self, digests: Sequence[bytes], timeout: float = _TIMEOUT_S) -> int:
-        """How many leading digests, without a gap, can be loaded now. Changes nothing."""
+        """How many leading digests, without a gap, can be loaded now. Changes nothing. WouldBlock:
+        see await_remote of Client.cache()."""
         leading = ctypes.c_uint64()
         self._handle.call(
             "kvd_cache_lookup", self.id, _joined(digests), len(digests),
@@ -170,10 +172,12 @@ def options_of(
     region: Region | None,
     blocks: int,
     pieces: Sequence[Piece],
+    await_remote: bool = False,
 ) -> _abi.CacheOptions:
     options = _abi.CacheOptions(struct_size=ctypes.sizeof(_abi.CacheOptions))
     options.model = _abi.text(model)
     options.block_tokens, options.block_bytes = block_tokens, block_bytes
+    options.flags = _AWAIT_REMOTE if await_remote else 0
     if region is not None:
         options.region_id, options.blocks = region.id, blocks
         options.pieces = (_abi.BlockPiece * len(pieces))(*(_abi.BlockPiece(*p) for p in pieces))

@@ -195,6 +195,7 @@ class Client(Requests, Scheduling):
         region: Region | None = None,
         blocks: int = 0,
         pieces: Sequence[Piece] = (),
+        await_remote: bool = False,
         timeout: float = _TIMEOUT_S,
     ) -> Cache:
         """Level 2: kvd's DRAM for blocks that this engine places itself.
@@ -206,11 +207,14 @@ class Client(Requests, Scheduling):
         block_bytes: bytes of all pieces of a block together.
         region: where the `blocks` blocks are, each made of the `pieces`; None: the cache is only
           for lookups and drops.
+        await_remote: lookups raise WouldBlock while kvd asks the servers that nodes share for what
+          it lacks, and are to be made again soon: for a tenth of the time that computing takes,
+          and at most 0.2 s.
 
         Raises InvalidArgument where the pieces are not within the region or do not add up."""
         return Cache(
             self._handle,
-            options_of(model, block_tokens, block_bytes, region, blocks, pieces),
+            options_of(model, block_tokens, block_bytes, region, blocks, pieces, await_remote),
             timeout,
         )
 

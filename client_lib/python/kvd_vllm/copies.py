@@ -24,12 +24,16 @@ _FORGET_S, _MANY_FORGOTTEN = 0.25, 1024
 _MOST_FORGOTTEN = 100_000
 
 
+class NotYet(Exception):
+    """kvd asks servers that nodes share for blocks it lacks: whoever asks again soon finds more."""
+
+
 class Index:
     """kvd, as the scheduler's side asks it. Fails open: every call returns within a step's budget.
     """
 
     def lookup(self, digests: Sequence[bytes]) -> int | None:
-        """How many of the leading blocks kvd has; None: it did not answer."""
+        """How many of the leading blocks kvd has; None: it did not answer. Raises NotYet."""
         raise NotImplementedError
 
     def expect(self, digests: Sequence[bytes]) -> None:

@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeVar
 
 import kvd_client
 
-from kvd_vllm.copies import Index
+from kvd_vllm.copies import Index, NotYet
 from kvd_vllm.copying import Cache, State
 from kvd_vllm.layout import CacheShape, Piece
 from kvd_vllm.memory import logger
@@ -32,6 +32,7 @@ _RETRY_S, _ATTACH_S = 0.5, 2.0
 _QUIET_S = 60.0
 # What kvd takes in one call.
 _MOST_BLOCKS, _MOST_PIECES = 4096, 65536
+_NOT_YET = -1
 
 
 class Link(Index):
@@ -78,8 +79,18 @@ class Link(Index):
     def lookup(self, digests: Sequence[bytes]) -> int | None:
         if self._cache is None:
             return None
-        asked = digests[:_MOST_BLOCKS]
-        return self._ask(functools.partial(self._cache.lookup, asked, timeout=self._budget))
+        cache, asked = self._cache, digests[:_MOST_BLOCKS]
+
+        def leading() -> int:
+            try:
+                return cache.lookup(asked, timeout=self._budget)
+            except kvd_client.WouldBlock:
+                return _NOT_YET
+
+        answer = self._ask(leading)
+        if answer == _NOT_YET:
+            raise NotYet
+        return answer
 
     def expect(self, digests: Sequence[bytes]) -> None:
         if self._cache is not None and len(digests) <= _MOST_BLOCKS:
@@ -172,7 +183,7 @@ class Link(Index):
         if self._shape is not None:
             self._cache = self._client.cache(
                 self._shape.model, block_tokens=self._shape.block_tokens,
-                block_bytes=self._shape.block_bytes, timeout=timeout_s,
+                block_bytes=self._shape.block_bytes, await_remote=True, timeout=timeout_s,
             )  # fmt: skip
 
     def _session(self, timeout_s: float) -> kvd_client.Client:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from kvd_vllm import handoffs
-from kvd_vllm.copies import Copies, Forgotten, Index, Open
+from kvd_vllm.copies import Copies, Forgotten, Index, NotYet, Open
 from kvd_vllm.groups import Groups, Place, Tables, blocks_at
 from kvd_vllm.handoffs import Handoff
 from kvd_vllm.naming import Names
@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 _ANSWER_S = 1.0
 # How often it is asked whether a prompt that another engine has computed is there.
 _ASK_AGAIN_S = 0.005
+# How often remote servers' answer is asked for, and how long it is waited for at most, if kvd does
+# not say before that it is late.
+_REMOTE_AGAIN_S, _REMOTE_S = 0.001, 0.5
 # At how many ends of a prefix groups are looked up that look back only at a window.
 _MOST_ENDS = 4
 # No block has this name: a load under it fails, and the block is computed.
@@ -69,6 +72,8 @@ class Known:
     refused: bool = False  # its load failed: there is no second try
     handoff: Handoff | None = None  # another engine has computed its prompt
     waits_since: float | None = None  # for that engine's copies
+    remote_since: float | None = None  # remote servers are being asked
+    remote_again: float = 0.0  # when kvd is asked for their answer
 
 
 def comes_back(request: Request) -> bool:
@@ -157,7 +162,10 @@ class Planner:
         elif known.handoff is not None:
             count = min(known.handoff.tokens, request.num_tokens - 1) - local
         else:
-            count = self._tokens_found(known) - local
+            found = self._tokens_found(known)
+            if found is None:
+                return None, False
+            count = found - local
         return (count, True) if count > 0 else (0, False)
 
     def prepare(self, requests: Iterable[Request]) -> None:
@@ -367,7 +375,10 @@ class Planner:
                   *self._groups.places_in_windows(known.local // self._block_tokens, last)]
         names = self.names.digests(known.request, places)
         names += self.names.tail(known.request, handoff.tokens, handoff.secret)
-        there = self._index.lookup(names)
+        try:
+            there = self._index.lookup(names)
+        except NotYet:
+            there = 0
         if there is None:
             known.handoff = None
         is_there = there in (None, len(names))
@@ -404,18 +415,34 @@ class Planner:
             names.append(each.digest())
         return names
 
-    def _tokens_found(self, known: Known) -> int:
+    def _tokens_found(self, known: Known) -> int | None:
         """How many leading tokens kvd has, in whole blocks, at least one token less than the
-        request has."""
+        request has; None: remote servers are being asked."""
         limit = self._blocks_to_look_up(known)
         if limit == 0:
             return 0
         if known.found is None or not self._is_known(known, limit):
-            blocks = self._look_up(known, limit)
+            blocks = self._look_up_or_wait(known, limit)
+            if blocks is None:
+                return None
             now = self._clock()
             until, known.expected = known.expected, 0.0
             known.found = Found(blocks, limit, until if until > now else now + _ANSWER_S)
         return min(known.found.blocks, limit) * self._block_tokens
+
+    def _look_up_or_wait(self, known: Known, limit: int) -> int | None:
+        """As _look_up(); None: it is too early to do without the answer of remote servers."""
+        now, since = self._clock(), known.remote_since
+        if since is not None and now < known.remote_again:
+            return None
+        try:
+            blocks = self._look_up(known, limit)
+        except NotYet:
+            since = known.remote_since = now if since is None else since
+            known.remote_again = now + _REMOTE_AGAIN_S
+            return None if now < since + _REMOTE_S else 0
+        known.remote_since = None
+        return blocks
 
     def _look_up(self, known: Known, limit: int) -> int:
         """How many leading blocks, at most `limit`, end where kvd has all that is needed to go on.

@@ -47,9 +47,11 @@ kvd_status kvd_cache_open(kvd_handle* handle, const kvd_cache_options* options, 
   if (cache == nullptr) return invalid("cache is NULL");
   if (in.piece_count > kMostPieces) return invalid("more than 4096 pieces of a block");
   if (in.pieces == nullptr && in.piece_count != 0) return invalid("pieces is NULL");
+  if ((in.flags & ~KVD_CACHE_AWAIT_REMOTE) != 0) return invalid("unknown flags of a cache");
   kc::CacheOptions wanted;
   if (in.model != nullptr) wanted.model = in.model;
   wanted.block_tokens = in.block_tokens;
+  wanted.await_remote = (in.flags & KVD_CACHE_AWAIT_REMOTE) != 0;
   wanted.block_bytes = in.block_bytes;
   wanted.region_id = in.region_id;
   wanted.blocks = in.blocks;

@@ -16,21 +16,21 @@ std::atomic<std::uint64_t>& word_of(Session& session, std::uint64_t ticket) {
 
 }  // namespace
 
-std::uint64_t CacheBook::add(const std::shared_ptr<Session>& session, std::uint64_t daemon_id) {
+std::uint64_t CacheBook::add(const std::shared_ptr<Session>& session, Known known) {
   const std::lock_guard lock(mutex_);
-  caches_[++last_cache_] = {session, daemon_id};
+  caches_[++last_cache_] = {session, known};
   return last_cache_;
 }
 
-Result<std::uint64_t> CacheBook::daemon_id(std::uint64_t cache,
-                                           const std::shared_ptr<Session>& session) const {
+Result<CacheBook::Known> CacheBook::of_daemon(std::uint64_t cache,
+                                              const std::shared_ptr<Session>& session) const {
   const std::lock_guard lock(mutex_);
   const auto found = caches_.find(cache);
   if (found == caches_.end()) {
     return make_error(ErrorCode::kNotFound,
                       "cache " + std::to_string(cache) + " is not one of this client's");
   }
-  if (found->second.session.lock() == session) return found->second.daemon_id;
+  if (found->second.session.lock() == session) return found->second.known;
   return make_error(ErrorCode::kUnavailable,
                     "the daemon that cache " + std::to_string(cache) +
                         " was opened with is gone: allocate its region and open it again");

@@ -25,10 +25,15 @@ class CacheBook {
  public:
   using State = kvd_client::TicketState;
 
-  std::uint64_t add(const std::shared_ptr<Session>& session, std::uint64_t daemon_id);
+  /// A cache as its daemon knows it.
+  struct Known {
+    std::uint64_t id = 0;
+    std::uint32_t lookup_flags = 0;  ///< wire::CacheFlags
+  };
+  std::uint64_t add(const std::shared_ptr<Session>& session, Known known);
   /// Errors: NotFound; Unavailable for one of a session that is not `session`.
-  [[nodiscard]] Result<std::uint64_t> daemon_id(std::uint64_t cache,
-                                                const std::shared_ptr<Session>& session) const;
+  [[nodiscard]] Result<Known> of_daemon(std::uint64_t cache,
+                                        const std::shared_ptr<Session>& session) const;
   void forget(std::uint64_t cache);
 
   /// A number whose place is free. WouldBlock: 256 tickets are not over, or not polled.
@@ -47,7 +52,7 @@ class CacheBook {
  private:
   struct Cache {
     std::weak_ptr<Session> session;
-    std::uint64_t daemon_id = 0;
+    Known known;
   };
   struct Place {
     std::uint64_t ticket = 0;

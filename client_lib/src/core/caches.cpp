@@ -53,6 +53,24 @@ std::vector<wire::CacheBlock> to_wire(std::span<const kvd_client::Digest> digest
   return entries;
 }
 
+/// A lookup or a drop.
+wire::CacheCommand question(const CacheBook::Known& cache, wire::CacheOp op,
+                            std::span<const wire::CacheBlock> blocks) {
+  wire::CacheCommand command;
+  command.body.cache = cache.id;
+  command.body.op = static_cast<std::uint32_t>(op);
+  if (op == wire::CacheOp::kLookup) command.body.flags = cache.lookup_flags;
+  command.blocks = blocks;
+  return command;
+}
+
+/// An older daemon refuses the flag.
+bool knows_await(Session& session, std::uint64_t cache, TimePoint until) {
+  const wire::CacheCommand of_nothing =
+      question({cache, wire::kCacheAwait}, wire::CacheOp::kLookup, {});
+  return session.call(of_nothing, until).ok();
+}
+
 }  // namespace
 
 Result<std::uint64_t> Caches::open(const kvd_client::CacheOptions& options, Nanoseconds timeout) {
@@ -82,18 +100,22 @@ Result<std::uint64_t> Caches::open(const kvd_client::CacheOptions& options, Nano
         // This is for people alone. A daemon that does not take it has opened the cache all the
         // same.
         static_cast<void>(session->call(description(id, options.model), until));
-        return book_.add(session, id);
+        CacheBook::Known known{id, 0};
+        if (options.await_remote && knows_await(*session, id, until)) {
+          known.lookup_flags = wire::kCacheAwait;
+        }
+        return book_.add(session, known);
       });
 }
 
 Status Caches::close(std::uint64_t cache, Nanoseconds timeout) {
   return link_.on_memory(timeout, [&](const SessionPtr& session, TimePoint until) -> Status {
-    const auto id = book_.daemon_id(cache, session);
-    if (!id.ok() && id.error().code == ErrorCode::kNotFound) return id.error();
+    const auto known = book_.of_daemon(cache, session);
+    if (!known.ok() && known.error().code == ErrorCode::kNotFound) return known.error();
     book_.forget(cache);
-    if (!id.ok()) return {};  // it went with its daemon
+    if (!known.ok()) return {};  // it went with its daemon
     wire::FinishCommand finish;
-    finish.body.target = *id;
+    finish.body.target = known->id;
     finish.body.kind = static_cast<std::uint32_t>(wire::TargetKind::kCache);
     KVD_TRY(session->call(finish, until));
     return {};
@@ -106,16 +128,13 @@ Result<std::uint64_t> Caches::ask(std::uint64_t cache, wire::CacheOp op,
                                   Nanoseconds timeout) {
   return link_.on_memory(
       timeout, [&](const SessionPtr& session, TimePoint until) -> Result<std::uint64_t> {
-        KVD_ASSIGN_OR_RETURN(const std::uint64_t id, book_.daemon_id(cache, session));
+        KVD_ASSIGN_OR_RETURN(const CacheBook::Known known, book_.of_daemon(cache, session));
         std::uint64_t sum = 0;
         for (auto rest = digests; !rest.empty();) {
           const auto part = rest.first(std::min(rest.size(), kMostBlocks));
           rest = rest.subspan(part.size());
           const std::vector<wire::CacheBlock> blocks = to_wire(part, {});
-          wire::CacheCommand command;
-          command.body.cache = id;
-          command.body.op = static_cast<std::uint32_t>(op);
-          command.blocks = blocks;
+          const wire::CacheCommand command = question(known, op, blocks);
           KVD_ASSIGN_OR_RETURN(const std::uint64_t count, value_of(session->call(command, until)));
           sum += count;
           if (op == wire::CacheOp::kLookup && count < part.size()) break;
@@ -129,12 +148,9 @@ Status Caches::post(std::uint64_t cache, wire::CacheOp op,
                     std::span<const kvd_client::Digest> digests) {
   if (digests.size() > kMostBlocks) return invalid("more than 4096 blocks cannot be posted");
   return link_.in_a_step(Nanoseconds(0), [&](const SessionPtr& session, TimePoint now) -> Status {
-    KVD_ASSIGN_OR_RETURN(const std::uint64_t id, book_.daemon_id(cache, session));
+    KVD_ASSIGN_OR_RETURN(const CacheBook::Known known, book_.of_daemon(cache, session));
     const std::vector<wire::CacheBlock> blocks = to_wire(digests, {});
-    wire::CacheCommand command;
-    command.body.cache = id;
-    command.body.op = static_cast<std::uint32_t>(op);
-    command.blocks = blocks;
+    const wire::CacheCommand command = question(known, op, blocks);
     const bool wanted = op == wire::CacheOp::kLookup;
     KVD_ASSIGN_OR_RETURN(const std::uint64_t number,
                          session->post(command, wanted, now + LookupsAhead::kGoodFor));
@@ -183,7 +199,8 @@ Status Caches::copy(const CopyOfBlocks& copy, Nanoseconds timeout, std::uint64_t
   const std::vector<wire::CacheBlock> blocks = to_wire(copy.digests, copy.blocks);
   return link_.on_memory(timeout, [&](const SessionPtr& session, TimePoint until) -> Status {
     wire::CacheCommand command;
-    KVD_ASSIGN_OR_RETURN(command.body.cache, book_.daemon_id(copy.cache, session));
+    KVD_ASSIGN_OR_RETURN(const CacheBook::Known known, book_.of_daemon(copy.cache, session));
+    command.body.cache = known.id;
     command.body.op = static_cast<std::uint32_t>(copy.op);
     command.body.flags = copy.park ? std::uint32_t{wire::kCachePark} : 0u;
     command.blocks = blocks;

@@ -203,6 +203,13 @@ void visit(A& a, core::DiskModel& d) {
 }
 
 template <class A>
+void visit(A& a, core::RemoteServer& r) {
+  static_assert(sizeof(core::RemoteServer) == 152, "send a new field, too");
+  all(a, r.server, r.on, r.why, r.loads, r.misses, r.stores, r.renewals, r.finds, r.errors, r.offs,
+      r.bytes_in, r.bytes_out, r.round_trip_s);
+}
+
+template <class A>
 void visit(A& a, core::PlanStatus::Entry& entry) {
   all(a, entry.request, entry.distance, entry.in_dram, entry.paused);
 }
@@ -248,7 +255,7 @@ template <class A>
 void visit(A& a, core::ControllerStatus& s) {
   all(a, s.counters, s.tiers[0], s.tiers[1], s.slabs[0], s.slabs[1], s.devices, s.engines,
       s.requests, s.plans, s.tuning, s.orphaned, s.cached, s.on_disk, s.disk_rates, s.disk_models,
-      s.drain, s.rotation_inputs, s.admission_inputs, s.placement_inputs);
+      s.remote_servers, s.drain, s.rotation_inputs, s.admission_inputs, s.placement_inputs);
 }
 
 template <class A>

@@ -24,20 +24,27 @@ DiskCache::DiskCache(Context& context, store::Store& store, Requests& requests,
       requests_(requests),
       knowledge_(knowledge),
       classes_(context),
+      remote_(context, store, classes_),
       budget_(context.config.disk.writes_a_day, TimePoint{0}) {
-  if (classes_.on()) store_.cache.offer_to_disk(context_.config.disk.admission);
+  store::SecondTouch least{UINT32_MAX};
+  if (classes_.has_disk()) least = context_.config.disk.admission;
+  if (remote_.on()) {
+    least.least = std::min(least.least, context_.config.remote.admission.least);
+  }
+  if (classes_.has_disk() || remote_.on()) store_.cache.offer_to_disk(least);
 }
 
 // ---- classes and names ----
 
 void DiskCache::forget(const store::KeySpace& space, const Digest& digest) {
   Disk* disk = classes_.find(space);
-  if (disk == nullptr || !disk->directory) return;
-  const Digest name = classes_.name(space, digest);
-  disk->directory->forget(classes_.label(space.domain), name);
-  const auto run = coming_.find({disk->id, name});
+  if (disk == nullptr) return;
+  if (disk->directory) {
+    disk->directory->forget(classes_.label(space.domain), classes_.name(space, digest));
+  }
+  const auto run = coming_.find({disk->id, {space, digest}});
   if (run == coming_.end()) return;
-  for (Row& row : runs_.at(run->second).rows) row.dropped = row.dropped || row.name == name;
+  for (Row& row : runs_.at(run->second).rows) row.dropped = row.dropped || row.digest == digest;
 }
 
 Nanoseconds DiskCache::opening_patience(const Session& session, std::int64_t tokens) const {
@@ -49,19 +56,21 @@ Nanoseconds DiskCache::opening_patience(const Session& session, std::int64_t tok
 // ---- writing ----
 
 void DiskCache::write_ahead() {
-  if (!classes_.on()) return;
+  if (!classes_.has_disk() && !remote_.on()) return;
   for (std::size_t i = 0; i < kMostNamed && writes_.size() < kMostWrites; ++i) {
     const std::optional<store::ForDisk> row = store_.cache.next_for_disk();
-    if (!row) return;
-    write(*row);
+    if (!row) break;
+    if (row->touches >= context_.config.disk.admission.least) write(*row);
+    remote_.offer(*row);
   }
+  remote_.write_ahead();
 }
 
 void DiskCache::write(const store::ForDisk& row) {
-  Disk* disk = classes_.find(row.space);
+  Disk* disk = classes_.has_disk() ? classes_.find(row.space) : nullptr;
   if (disk == nullptr) return;
   classes_.want(*disk, row.space.domain);
-  if (!disk->takes_writes()) {
+  if (!context_.config.disk.name || !disk->takes_writes()) {
     std::set<store::RowId>& later = later_[disk->id][row.space.domain];
     if (later.size() < kMostLater) later.insert(row.row);
     return;
@@ -72,7 +81,7 @@ void DiskCache::write(const store::ForDisk& row) {
   const bool may = budget_.take(disk->row_bytes(), context_.now);
   const auto slot = may ? disk->directory->begin_write(label, name) : std::nullopt;
   if (!slot) {
-    ++context_.counters.prefixes.disk.refused;
+    ++context_.counters.prefixes.lower[kDiskTier].refused;
     return;
   }
   const Ticket ticket = context_.orders.next_ticket();
@@ -87,7 +96,7 @@ void DiskCache::write(const store::ForDisk& row) {
 void DiskCache::write_ended(Write& write, const DiskFinished& finished) {
   if (!write.told) {
     classes_.at(write.disk).directory->end_write(write.slot, finished.ok, finished.generation);
-    Counters::Prefixes::Disk& counters = context_.counters.prefixes.disk;
+    Counters::Prefixes::Lower& counters = context_.counters.prefixes.lower[kDiskTier];
     ++(finished.ok ? counters.stores : counters.store_failures);
     if (finished.ok) counters.store_bytes += static_cast<std::uint64_t>(write.bytes.value);
   }
@@ -117,6 +126,7 @@ void DiskCache::offer_again(DiskId disk) {
 }
 
 bool DiskCache::on_finished(const DiskFinished& finished) {
+  if (remote_.on_finished(finished)) return true;
   if (const auto held = held_.find(finished.ticket); held != held_.end()) {
     if (finished.memory_held) return false;
     store_.tiers.free(Tier::kDram, std::move(held->second.slots));
@@ -161,10 +171,10 @@ Bytes DiskCache::bytes() const {
 DiskRates DiskCache::rates() const {
   DiskRates slowest;
   for (const auto& [id, disk] : classes_.all()) {
-    if (!disk.rates.measured()) continue;
-    const double rate = disk.rates.bandwidth().value;
+    if (!disk.rates[kDiskTier].measured()) continue;
+    const double rate = disk.rates[kDiskTier].bandwidth().value;
     if (slowest.bytes_per_s > 0 && slowest.bytes_per_s < rate) continue;
-    slowest = {rate, disk.rates.latency().count()};
+    slowest = {rate, disk.rates[kDiskTier].latency().count()};
   }
   return slowest;
 }

@@ -12,6 +12,7 @@
 #include "ipc/vocabulary/digest.hpp"
 #include "ipc/vocabulary/ids.hpp"
 #include "kvd/core/cache/disk_classes.hpp"
+#include "kvd/core/cache/remote_store.hpp"
 #include "kvd/core/ledger/context.hpp"
 #include "kvd/core/ledger/knowledge.hpp"
 #include "kvd/core/ledger/requests.hpp"
@@ -35,7 +36,13 @@ namespace kvd::core {
 /// The blocks of engines that place their own blocks are written by the same rule and read when
 /// they are loaded; engine_caches.hpp holds the load open meanwhile. Parked blocks are not written.
 ///
-/// Source: kvd/DESIGN.md "Blocks on disk"; second touch: vLLM's store_threshold.
+/// The remote store is a third place, behind the disk, with the same rules for who waits, what is
+/// worth loading and what is written. What it has is not known but asked for: a lookup says what is
+/// known by then, and whoever asks again gets the answer. A request waits for it for a tenth of the
+/// time for which it would wait for a load. Where a server is off, all of this is a miss at once.
+///
+/// Source: kvd/DESIGN.md "Blocks on disk", "Blocks on other machines"; second touch: vLLM's
+/// store_threshold.
 ///
 /// Owner: control thread. Errors: none. Cost: O(blocks asked for), each a name to be computed.
 class DiskCache {
@@ -65,10 +72,17 @@ class DiskCache {
                             std::uint32_t known);
 
   // ---- for blocks that stand for themselves ----
-  // How many leading blocks of the chain are on disk, or on their way from there.
-  [[nodiscard]] std::size_t leading(const store::KeySpace& space, std::span<const Digest> chain);
+  /// Blocks, and how many of them are in the remote store.
+  struct Count {
+    std::size_t blocks = 0, remote = 0;
+  };
+  // How many leading blocks of the chain are below DRAM, or on their way from there.
+  [[nodiscard]] Count leading(const store::KeySpace& space, std::span<const Digest> chain);
   /// Whether reading this many of its blocks pays.
-  [[nodiscard]] bool pays(const Asked& asked, std::size_t blocks);
+  [[nodiscard]] bool pays(const Asked& asked, Count count);
+  /// Has the remote store asked for the blocks behind the `known` leading ones. Whether its answer
+  /// should be waited for now.
+  [[nodiscard]] bool awaits_answer(const Asked& asked, std::size_t known);
   struct Coming {
     std::size_t blocks = 0;        ///< leading blocks of the chain
     std::set<std::uint64_t> runs;  ///< the runs that bring them
@@ -90,10 +104,12 @@ class DiskCache {
   /// Orders writes of the offered blocks, a few at a time.
   void write_ahead();
   /// Nothing that is on disk now is found again.
+  /// The remote store belongs to others, too, and keeps what it has.
   void clear();
 
   // ---- what the shell says ----
   DiskClasses& classes() { return classes_; }
+  RemoteStore& remote() { return remote_; }
   void on_opened(const DiskOpened& opened) { classes_.on_opened(opened); }
   void on_resized(const DiskResized& resized);
   /// True: a request that waited can go on.
@@ -115,10 +131,16 @@ class DiskCache {
 
  private:
   using Disk = DiskClasses::Disk;
-  struct Row {
-    Digest name;
+  /// Where a block is below DRAM.
+  struct Place {
+    bool remote = false;
+    Digest name;  ///< its name there
     std::uint32_t slot = 0;
     std::uint64_t generation = 0;
+  };
+  struct Row {
+    Digest digest;
+    Place place;
     std::vector<SlotId> dram{};
     bool here = false;
     bool dropped = false;  ///< nobody may find it any more
@@ -128,9 +150,10 @@ class DiskCache {
     DiskId disk;
     std::vector<SlotId> slots;
   };
-  /// Consecutive rows on their way to DRAM.
+  /// Consecutive rows on their way to DRAM, all from one place.
   struct Run {
     DiskId disk;
+    bool remote = false;
     store::FromDisk wanted;  ///< all but its rows
     std::vector<Row> rows;
     std::size_t under_way = 0;
@@ -156,7 +179,10 @@ class DiskCache {
   /// How long a request with `tokens` to compute waits until it is known what the files hold.
   [[nodiscard]] Nanoseconds opening_patience(const Session& session, std::int64_t tokens) const;
   [[nodiscard]] Asked asked_by(const Request& request, const store::KeySpace& space) const;
-  /// The consecutive rows of the chain from block `first` up to `end` that nobody reads yet.
+  [[nodiscard]] std::optional<Place> where(const Disk& disk, const store::KeySpace& space,
+                                           const Digest& digest) const;
+  /// The consecutive rows of the chain from block `first` up to `end` that nobody reads yet, all
+  /// from one place.
   [[nodiscard]] std::vector<Row> found(const Disk& disk, const Asked& asked, std::size_t first,
                                        std::size_t end, std::size_t most) const;
   /// Reads that may still be ordered besides those under way.
@@ -169,8 +195,7 @@ class DiskCache {
                      planner::Seconds patience);
   /// Gives slots to as many of the rows as DRAM has room for, and drops the others.
   void take_dram(const Disk& disk, const Asked& asked, std::vector<Row>& rows);
-  [[nodiscard]] planner::LoadCosts costs(const Disk& disk, const Asked& asked,
-                                         std::size_t rows) const;
+  [[nodiscard]] planner::LoadCosts costs(const Disk& disk, const Asked& asked, Count count) const;
   std::uint64_t start(Run run);
   void write(const store::ForDisk& row);
   /// Offers again the rows that waited for the files of the class.
@@ -187,11 +212,12 @@ class DiskCache {
   Requests& requests_;
   const Knowledge& knowledge_;
   DiskClasses classes_;
+  RemoteStore remote_;
   store::WriteBudget budget_;
   std::map<std::uint64_t, Run> runs_;
-  std::map<std::pair<DiskId, Digest>, std::uint64_t>
-      coming_;  ///< by name: the run that brings the row
+  std::map<std::pair<DiskId, store::Key>, std::uint64_t> coming_;  ///< runs that bring the rows
   std::map<Ticket, Read> reads_;
+  std::size_t remote_reads_ = 0;
   std::map<Ticket, Write> writes_;
   std::map<Ticket, Held> held_;
   /// Rows to write once the files are open.

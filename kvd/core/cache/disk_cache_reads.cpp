@@ -13,6 +13,22 @@ constexpr std::size_t kMostReads = 512;
 constexpr std::int64_t kDramShare = 4;  ///< reads may fill one part in so many of DRAM
 /// Assumed until reads have been measured: a plain NVMe drive.
 constexpr double kUsualRate = 1e9;
+/// The same for the remote store: a network of 10 Gbit/s.
+constexpr double kUsualRemoteRate = 1e9;
+/// A request waits for an answer for this part of the time for which it would wait for a load.
+constexpr double kAnswerShare = 0.1;
+constexpr double kLongestAnswer = 0.2;  ///< and at most for so many seconds
+
+double rate_of(const DiskClasses::Disk& disk, bool remote) {
+  const planner::TierRates& rates = disk.rates[remote ? kRemoteTier : kDiskTier];
+  if (rates.measured()) return rates.bandwidth().value;
+  return remote ? kUsualRemoteRate : kUsualRate;
+}
+
+/// Rows of one place.
+DiskCache::Count count_of(const auto& rows) {
+  return {rows.size(), !rows.empty() && rows.front().place.remote ? rows.size() : 0};
+}
 
 }  // namespace
 
@@ -36,15 +52,19 @@ bool DiskCache::brings(Request& request, const store::KeySpace& space, std::size
   Disk* disk = known < asked ? classes_.find(space) : nullptr;
   if (disk == nullptr) return false;
   const Session& session = requests_.session_of(request);
-  const Digest next = classes_.name(space, request.content.chain[known]);
-  const bool knows = disk->directory && disk->directory->find(classes_.label(space.domain), next);
+  const Digest& next = request.content.chain[known];
+  const bool knows = where(*disk, space, next).has_value();
   if (!knows && disk->opening) {
     const auto tokens = static_cast<std::int64_t>((asked - known) * session.shape.block_tokens);
     return request.content.awaits_disk =
                context_.now - disk->since < opening_patience(session, tokens);
   }
-  if (!knows) return false;
-  if (const auto run = coming_.find({disk->id, next}); run != coming_.end()) {
+  if (!knows) {
+    Asked by = asked_by(request, space);
+    by.chain = by.chain.first(asked);
+    return request.content.awaits_disk = awaits_answer(by, known);
+  }
+  if (const auto run = coming_.find({disk->id, {space, next}}); run != coming_.end()) {
     return request.content.awaits_disk = runs_.at(run->second).deadline > context_.now;
   }
   std::optional<std::uint32_t>& asked_before = request.content.asked_disk;
@@ -53,41 +73,62 @@ bool DiskCache::brings(Request& request, const store::KeySpace& space, std::size
   std::vector<Row> rows = found(*disk, by, known, asked, reads_left());
   if (rows.empty()) return false;
   asked_before = known;
-  if (!pays(by, rows.size())) return false;
+  if (!pays(by, count_of(rows))) return false;
   take_dram(*disk, by, rows);
   if (rows.empty()) return false;
-  const planner::Seconds patience = context_.load->patience(costs(*disk, by, rows.size()));
+  const planner::Seconds patience = context_.load->patience(costs(*disk, by, count_of(rows)));
   read(by, known, std::move(rows), patience);
   return request.content.awaits_disk = true;
 }
 
-std::size_t DiskCache::leading(const store::KeySpace& space, std::span<const Digest> chain) {
+DiskCache::Count DiskCache::leading(const store::KeySpace& space, std::span<const Digest> chain) {
   const Disk* disk = classes_.find(space);
-  if (disk == nullptr || !disk->directory) return 0;
-  const Digest label = classes_.label(space.domain);
-  std::size_t count = 0;
+  Count count;
+  if (disk == nullptr) return count;
   for (const Digest& digest : chain) {
-    const Digest name = classes_.name(space, digest);
-    if (!disk->directory->find(label, name) && !coming_.contains({disk->id, name})) break;
-    ++count;
+    if (!coming_.contains({disk->id, {space, digest}})) {
+      const std::optional<Place> place = where(*disk, space, digest);
+      if (!place) break;
+      if (place->remote) ++count.remote;
+    }
+    ++count.blocks;
   }
   return count;
 }
 
-bool DiskCache::pays(const Asked& asked, std::size_t blocks) {
+std::optional<DiskCache::Place> DiskCache::where(const Disk& disk, const store::KeySpace& space,
+                                                 const Digest& digest) const {
+  if (disk.directory) {
+    const Digest name = classes_.name(space, digest);
+    const auto place = disk.directory->find(classes_.label(space.domain), name);
+    if (place) return Place{false, name, place->slot, place->generation};
+  }
+  const auto name = remote_.on() ? remote_.there(space, digest) : std::nullopt;
+  return name ? std::optional(Place{true, *name, 0, 0}) : std::nullopt;
+}
+
+bool DiskCache::awaits_answer(const Asked& asked, std::size_t known) {
+  const Disk* disk = remote_.on() ? classes_.find(asked.space) : nullptr;
+  if (disk == nullptr) return false;
+  const std::size_t left = asked.chain.size() - known;
+  const double patience = context_.load->patience(costs(*disk, asked, {left, left})).count();
+  return remote_.awaits(asked.space, asked.chain.subspan(known),
+                        std::min(kLongestAnswer, kAnswerShare * patience));
+}
+
+bool DiskCache::pays(const Asked& asked, Count count) {
   Disk* disk = classes_.find(asked.space);
   if (disk == nullptr) return false;
-  return context_.load->decide(costs(*disk, asked, blocks), disk->memory) > Tokens(0);
+  return context_.load->decide(costs(*disk, asked, count), disk->memory) > Tokens(0);
 }
 
 DiskCache::Coming DiskCache::bring(const Asked& asked) {
   Disk* disk = classes_.find(asked.space);
   Coming coming;
-  coming.code = disk == nullptr || !disk->directory ? ErrorCode::kNotFound : ErrorCode::kOk;
+  coming.code = disk == nullptr ? ErrorCode::kNotFound : ErrorCode::kOk;
   if (coming.code != ErrorCode::kOk) return coming;
   for (; coming.blocks < asked.chain.size(); ++coming.blocks) {
-    const auto run =
-        coming_.find({disk->id, classes_.name(asked.space, asked.chain[coming.blocks])});
+    const auto run = coming_.find({disk->id, {asked.space, asked.chain[coming.blocks]}});
     if (run == coming_.end()) break;
     coming.runs.insert(run->second);
   }
@@ -98,7 +139,7 @@ DiskCache::Coming DiskCache::bring(const Asked& asked) {
   take_dram(*disk, asked, rows);
   if (!rows.empty()) {
     coming.blocks += rows.size();
-    const planner::Seconds patience = context_.load->patience(costs(*disk, asked, rows.size()));
+    const planner::Seconds patience = context_.load->patience(costs(*disk, asked, count_of(rows)));
     coming.runs.insert(read(asked, first, std::move(rows), patience));
   } else if (coming.runs.empty()) {
     const bool others = reads_left() == 0 || (there && !reads_.empty());
@@ -116,12 +157,15 @@ std::uint64_t DiskCache::read(const Asked& asked, std::size_t known, std::vector
   const auto from = asked.chain.begin() + static_cast<std::ptrdiff_t>(asked.apart ? known : 0);
   const auto end = asked.chain.begin() + static_cast<std::ptrdiff_t>(known + rows.size());
   const auto waits = std::min(most, patience.count());
+  const bool remote = count_of(rows).remote > 0;
+  const std::size_t ahead = remote ? remote_reads_ : reads_.size() - remote_reads_;
   return start({.disk = disk.id,
+                .remote = remote,
                 .wanted = {asked.space, asked.taker, {from, end}, {}, asked.saved},
                 .rows = std::move(rows),
                 .since = context_.now,
                 .deadline = context_.now + Nanoseconds(static_cast<std::int64_t>(1e9 * waits)),
-                .queued = disk.row_bytes() * std::ssize(reads_),
+                .queued = disk.row_bytes() * static_cast<std::int64_t>(ahead),
                 .apart = asked.apart});
 }
 
@@ -138,27 +182,36 @@ std::vector<DiskCache::Row> DiskCache::found(const Disk& disk, const Asked& aske
                                              std::size_t first, std::size_t end,
                                              std::size_t most) const {
   std::vector<Row> rows;
-  const Digest label = classes_.label(asked.space.domain);
   for (std::size_t i = first; i < end && rows.size() < most; ++i) {
-    const Digest name = classes_.name(asked.space, asked.chain[i]);
-    const auto place = disk.directory->find(label, name);
-    if (!place || coming_.contains({disk.id, name})) break;
-    rows.push_back({name, place->slot, place->generation});
+    if (coming_.contains({disk.id, {asked.space, asked.chain[i]}})) break;
+    const std::optional<Place> place = where(disk, asked.space, asked.chain[i]);
+    if (!place || (!rows.empty() && rows.front().place.remote != place->remote)) break;
+    rows.push_back({asked.chain[i], *place});
   }
   return rows;
 }
 
 // The rows are read first, and then cross the link.
-planner::LoadCosts DiskCache::costs(const Disk& disk, const Asked& asked, std::size_t rows) const {
-  const double read = disk.rates.measured() ? disk.rates.bandwidth().value : kUsualRate;
+planner::LoadCosts DiskCache::costs(const Disk& disk, const Asked& asked, Count count) const {
+  const double part =
+      count.blocks == 0 ? 0 : static_cast<double>(count.remote) / static_cast<double>(count.blocks);
+  const double read = 1 / ((1 - part) / rate_of(disk, false) + part / rate_of(disk, true));
   const double link = knowledge_.fetch_rate(asked.taker.device);
-  const double queued = static_cast<double>((disk.row_bytes() * std::ssize(reads_)).value);
   planner::LoadCosts costs;
-  costs.tokens = Tokens(static_cast<std::int64_t>(rows) * asked.block_tokens);
-  costs.bytes = disk.row_bytes() * static_cast<std::int64_t>(rows);
+  costs.tokens = Tokens(static_cast<std::int64_t>(count.blocks) * asked.block_tokens);
+  costs.bytes = disk.row_bytes() * static_cast<std::int64_t>(count.blocks);
   costs.bandwidth = BytesPerSecond{1 / (1 / read + 1 / link)};
-  costs.queued = Bytes(static_cast<std::int64_t>(queued * link / (read + link)));
-  if (disk.rates.measured()) costs.latency = disk.rates.latency();
+  const auto queued_s = [&](bool remote) {
+    const std::size_t ahead = remote ? remote_reads_ : reads_.size() - remote_reads_;
+    const Bytes bytes = disk.row_bytes() * static_cast<std::int64_t>(ahead);
+    return static_cast<double>(bytes.value) / rate_of(disk, remote);
+  };
+  const double queued = (part < 1 ? queued_s(false) : 0) + (part > 0 ? queued_s(true) : 0);
+  costs.queued = Bytes(static_cast<std::int64_t>(queued * costs.bandwidth.value));
+  if (part < 1 && disk.rates[kDiskTier].measured()) costs.latency = disk.rates[kDiskTier].latency();
+  if (part > 0 && disk.rates[kRemoteTier].measured()) {
+    costs.latency = std::max(costs.latency, disk.rates[kRemoteTier].latency());
+  }
   costs.prefill_per_token = asked.prefill_token;
   costs.ahead = asked.ahead;
   return costs;
@@ -179,19 +232,32 @@ std::uint64_t DiskCache::start(Run run) {
   const std::uint64_t id = ++last_run_;
   Disk& disk = classes_.at(run.disk);
   disk.used = context_.now;
-  const Digest label = classes_.label(run.wanted.space.domain);
+  const DomainId domain = run.wanted.space.domain;
+  const Digest label = run.remote ? classes_.remote_label(domain) : classes_.label(domain);
   run.under_way = run.rows.size();
-  for (std::size_t i = run.rows.size(); i-- > 0;) disk.directory->touch(label, run.rows[i].name);
+  for (std::size_t i = run.rows.size(); !run.remote && i-- > 0;) {
+    disk.directory->touch(label, run.rows[i].place.name);
+  }
   for (std::size_t i = 0; i < run.rows.size(); ++i) {
     const Row& row = run.rows[i];
-    coming_[{run.disk, row.name}] = id;
-    disk.directory->begin_read(row.slot);
+    coming_[{run.disk, {run.wanted.space, row.digest}}] = id;
     const Ticket ticket = context_.orders.next_ticket();
     reads_[ticket] = {id, i};
-    context_.emit(ReadDisk{ticket,
-                           {run.disk, row.slot, label, row.name, disk.shape.slot_bytes, row.dram,
-                            run.deadline - context_.now},
-                           row.generation});
+    const DiskBlock block{run.disk,
+                          row.place.slot,
+                          label,
+                          row.place.name,
+                          disk.shape.slot_bytes,
+                          row.dram,
+                          run.deadline - context_.now};
+    if (run.remote) {
+      ++remote_reads_;
+      ++disk.remote_under_way;
+      context_.emit(ReadRemote{ticket, disk.shape, block});
+    } else {
+      disk.directory->begin_read(row.place.slot);
+      context_.emit(ReadDisk{ticket, block, row.place.generation});
+    }
   }
   runs_.emplace(id, std::move(run));
   return id;
@@ -201,9 +267,16 @@ bool DiskCache::read_ended(const Read& read, const DiskFinished& finished) {
   Run& run = runs_.at(read.run);
   Row& row = run.rows[read.row];
   Disk& disk = classes_.at(run.disk);
-  disk.directory->end_read(row.slot, !finished.ok && finished.gone);
+  if (run.remote) {
+    --remote_reads_;
+    --disk.remote_under_way;
+    remote_.learn(row.place.name, finished.ok);
+  } else {
+    disk.directory->end_read(row.place.slot, !finished.ok && finished.gone);
+  }
   row.here = finished.ok && !row.dropped;
-  Counters::Prefixes::Disk& counters = context_.counters.prefixes.disk;
+  auto& prefixes = context_.counters.prefixes;
+  Counters::Prefixes::Lower& counters = prefixes.lower[run.remote ? kRemoteTier : kDiskTier];
   if (finished.ok) {
     ++counters.loads;
     counters.load_bytes += static_cast<std::uint64_t>(disk.row_bytes().value);
@@ -224,7 +297,7 @@ bool DiskCache::read_ended(const Read& read, const DiskFinished& finished) {
 
 void DiskCache::end(std::uint64_t id) {
   Run run = std::move(runs_.extract(id).mapped());
-  for (const Row& row : run.rows) coming_.erase({run.disk, row.name});
+  for (const Row& row : run.rows) coming_.erase({run.disk, {run.wanted.space, row.digest}});
   measure(classes_.at(run.disk), run, to_seconds(context_.now - run.since));
   std::vector<SlotId> unused = adopt(run);
   for (const Row& row : run.rows) unused.insert(unused.end(), row.dram.begin(), row.dram.end());
@@ -262,7 +335,8 @@ void DiskCache::measure(Disk& disk, const Run& run, double seconds) {
   const auto all = static_cast<double>(run.rows.size());
   if (arrived < all && !run.slow) return;
   const Bytes bytes = run.queued + disk.row_bytes() * std::ssize(run.rows);
-  (void)disk.rates.observe(bytes, planner::Seconds(seconds * all / std::max(arrived, 0.5)));
+  planner::TierRates& rates = disk.rates[run.remote ? kRemoteTier : kDiskTier];
+  (void)rates.observe(bytes, planner::Seconds(seconds * all / std::max(arrived, 0.5)));
 }
 
 bool DiskCache::expire() {
@@ -280,12 +354,14 @@ bool DiskCache::expire() {
   std::erase_if(later_,
                 [this](const auto& entry) { return !classes_.all().contains(entry.first); });
   bool any = std::any_of(classes_.all().begin(), classes_.all().end(),
-                         [](const auto& entry) { return entry.second.opening; });
+                         [](const auto& entry) { return entry.second.opening; }) ||
+             remote_.is_asked();
   for (auto& [id, run] : runs_) {
     if (run.late || run.deadline > context_.now) continue;
     run.late = true;
     any = true;
-    ++context_.counters.prefixes.disk.late;
+    auto& prefixes = context_.counters.prefixes;
+    ++prefixes.lower[run.remote ? kRemoteTier : kDiskTier].late;
   }
   return any;
 }

@@ -26,7 +26,7 @@ using State = DiskClasses::State;
 }  // namespace
 
 void DiskClasses::meet(const Session& session, ClassId model_class, const DiskShape& shape) {
-  if (!on()) return;
+  if (!has_disk() && !context_.config.remote.name) return;
   const DomainId domain = session.info.domain;
   if (const auto [known, is_new] = domains_.try_emplace(domain); is_new) {
     known->second.name = session.info.domain_name;
@@ -40,7 +40,8 @@ void DiskClasses::meet(const Session& session, ClassId model_class, const DiskSh
                             .shape = shape,
                             .model = session.info.name,
                             .domain = domain,
-                            .since = context_.now});
+                            .since = context_.now,
+                            .opening = has_disk()});
   }
   const DiskId id = by_shape_.at(shape);
   Disk& disk = at(id);
@@ -53,7 +54,8 @@ void DiskClasses::meet(const Session& session, ClassId model_class, const DiskSh
 // Forgets the class that has been unused longest and that nobody needs.
 bool DiskClasses::knows_too_many(DomainId domain) {
   const auto is_bare = [&](const auto& entry) {
-    return entry.second.domain == domain && entry.second.state == State::kNone;
+    return entry.second.domain == domain && entry.second.state == State::kNone &&
+           entry.second.remote_under_way == 0;
   };
   if (std::count_if(disks_.begin(), disks_.end(), is_bare) < kMostKnown) return false;
   auto oldest = disks_.end();
@@ -96,7 +98,8 @@ void DiskClasses::forget_unused(const std::set<DomainId>& attached) {
   std::set<DomainId> needed = attached;
   for (auto at = disks_.begin(); at != disks_.end();) {
     Disk& disk = at->second;
-    if (disk.state == State::kNone && disk.engines.empty() && disk.again <= context_.now) {
+    if (disk.state == State::kNone && disk.engines.empty() && disk.tries.again <= context_.now &&
+        disk.remote_under_way == 0) {
       at = forget(at);
       continue;
     }
@@ -111,7 +114,7 @@ void DiskClasses::forget_unused(const std::set<DomainId>& attached) {
 }
 
 DiskClasses::Disk* DiskClasses::find(const store::KeySpace& space) {
-  if (!context_.config.disk.name) return nullptr;
+  if (!context_.config.disk.name && !context_.config.remote.name) return nullptr;
   const auto found = by_class_.find({space.fingerprint, space.model_class});
   const bool met = found != by_class_.end() && domains_.contains(space.domain);
   if (!met) return nullptr;
@@ -125,6 +128,9 @@ Digest DiskClasses::name(const store::KeySpace& space, const Digest& digest) con
 }
 
 void DiskClasses::set_label(Domain& domain) const {
+  if (context_.config.remote.name) {
+    domain.remote_label = context_.config.remote.name(domain.name, Fingerprint(), Digest());
+  }
   if (!context_.config.disk.name) return;
   domain.label = context_.config.disk.name(domain.name, Fingerprint(), Digest());
 }
@@ -145,7 +151,7 @@ void DiskClasses::want(Disk& disk, DomainId domain) {
 }
 
 void DiskClasses::ask(Disk& disk) {
-  if (!context_.config.disk.name || context_.now < disk.again || !has_place(disk)) return;
+  if (!context_.config.disk.name || context_.now < disk.tries.again || !has_place(disk)) return;
   disk.state = State::kOpening;
   context_.emit(OpenDisk{disk.id, disk.shape, disk.wanted, disk.model});
 }
@@ -166,7 +172,7 @@ bool DiskClasses::has_place(Disk& disk) {
 // Files grow a little before all their slots are in use.
 void DiskClasses::grow(Disk& disk, DomainId domain) {
   const bool may = disk.ready && disk.files.grain > Bytes(0) && !disk.files.resizing &&
-                   context_.now >= disk.again;
+                   context_.now >= disk.tries.again;
   if (!may) return;
   const std::size_t slots = disk.directory->slots();
   const std::size_t a_grain = slots / static_cast<std::size_t>(std::max(
@@ -295,7 +301,7 @@ void DiskClasses::on_closed(const DiskClosed& closed) {
   disk.ready = disk.opening = disk.wanted = false;
   disk.files.bytes = Bytes(0);
   disk.domains.clear();
-  disk.again = TimePoint{0};
+  disk.tries.again = TimePoint{0};
   std::erase_if(told_, [&](const Told& told) { return told.found.disk == closed.disk; });
   try_all_again();
 }
@@ -353,20 +359,20 @@ void DiskClasses::refuse(Disk& disk, const char* why) {
 }
 
 void DiskClasses::put_off(Disk& disk) {
-  disk.pause = std::min(std::max(disk.pause * 2, kFirstPause), kLongestPause);
-  disk.again = context_.now + disk.pause;
+  disk.tries.pause = std::min(std::max(disk.tries.pause * 2, kFirstPause), kLongestPause);
+  disk.tries.again = context_.now + disk.tries.pause;
 }
 
 void DiskClasses::got(Disk& disk) {
   disk.refused = false;
-  disk.pause = Nanoseconds(0);
-  disk.again = TimePoint{0};
+  disk.tries.pause = Nanoseconds(0);
+  disk.tries.again = TimePoint{0};
 }
 
 void DiskClasses::try_all_again() {
   for (auto& [id, disk] : disks_) {
-    if (disk.again == TimePoint{0}) continue;
-    disk.again = context_.now;
+    if (disk.tries.again == TimePoint{0}) continue;
+    disk.tries.again = context_.now;
     if (disk.state == State::kNone && !disk.engines.empty()) ask(disk);
   }
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -55,7 +56,9 @@ class DiskClasses {
     bool opening = true;                              ///< more of what it holds may still be told
     std::optional<store::DiskDirectory> directory{};  ///< none: it is not open
     bool ready = false;                               ///< all that it held is known
-    planner::TierRates rates{};                       ///< rates of reads
+    std::array<planner::TierRates, kLowerTiers>
+        rates{};                       ///< rates of reads: of the disk, of the remote store
+    std::size_t remote_under_way = 0;  ///< reads and writes there
     planner::LoadMemory memory{};
     struct Files {
       Bytes bytes, grain;          ///< the files grow and give way by a grain
@@ -68,8 +71,10 @@ class DiskClasses {
     TimePoint used{0};
     bool wanted = false;   ///< a block is to be written, so files must be made
     bool refused = false;  ///< it does not get what it wants, and the log says so
-    Nanoseconds pause{0};  ///< pause between two tries
-    TimePoint again{0};    ///< time of the next try
+    struct Tries {
+      Nanoseconds pause{0};  ///< between two
+      TimePoint again{0};    ///< time of the next
+    } tries{};
     /// Whether blocks can be written. They cannot while the files grow and no slot is free: a write
     /// now would cost another block its slot, though new slots are about to come.
     [[nodiscard]] bool takes_writes() const {
@@ -81,12 +86,13 @@ class DiskClasses {
   explicit DiskClasses(Context& context) : context_(context) {}
 
   /// Blocks are kept on disk, now or later.
-  [[nodiscard]] bool on() const {
+  [[nodiscard]] bool has_disk() const {
     return static_cast<bool>(context_.config.disk.name) || context_.config.disk.awaited;
   }
   /// The session's engine has told of content of this shape, in blocks of the class.
   void meet(const Session& session, ClassId model_class, const DiskShape& shape);
-  /// Null: the class is not known, its domain has not met it, or its files are being closed.
+  /// Null: the class is not known, its domain has not met it, or its files are being closed. Where
+  /// there is a remote store and no disk, the class has no files.
   [[nodiscard]] Disk* find(const store::KeySpace& space);
   [[nodiscard]] Disk& at(DiskId id) { return disks_.at(id); }
   [[nodiscard]] std::map<DiskId, Disk>& all() { return disks_; }
@@ -95,6 +101,14 @@ class DiskClasses {
   [[nodiscard]] Digest name(const store::KeySpace& space, const Digest& digest) const;
   /// The domain's name in the files. Precondition: find() of a space of the domain.
   [[nodiscard]] const Digest& label(DomainId domain) const { return domains_.at(domain).label; }
+
+  /// The same in the remote store.
+  [[nodiscard]] Digest remote_name(const store::KeySpace& space, const Digest& digest) const {
+    return context_.config.remote.name(domains_.at(space.domain).name, space.fingerprint, digest);
+  }
+  [[nodiscard]] const Digest& remote_label(DomainId domain) const {
+    return domains_.at(domain).remote_label;
+  }
 
   /// A block of the domain is to be written: makes sure that there are files with room, or asks for
   /// them.
@@ -108,7 +122,7 @@ class DiskClasses {
       std::erase_if(disk.engines, gone);
       if (disk.state == State::kEnding && !busy(id)) close(disk);
       if (disk.files.cut) cut(disk);
-      if (disk.state == State::kNone && disk.again != TimePoint{0} && !disk.engines.empty()) {
+      if (disk.state == State::kNone && disk.tries.again != TimePoint{0} && !disk.engines.empty()) {
         ask(disk);
       }
     }
@@ -145,6 +159,7 @@ class DiskClasses {
   struct Domain {
     std::string name;
     Digest label;  ///< once the disk is there
+    Digest remote_label;
   };
   struct Told {
     DiskFound found;

@@ -271,8 +271,7 @@ bool EngineCaches::on_blocks(const Command& command, const CacheBlocks& asked) {
   }
   switch (asked.op) {
     case CacheBlocks::Op::kLookup:
-      rows_.asked(cache->second.space, asked.digests);
-      context_.reply(command, ValueReply{leading(session, cache->second, asked.digests)});
+      on_lookup(command, cache->second, asked);
       return false;
     case CacheBlocks::Op::kDrop:
       context_.reply(command, ValueReply{drop(cache->second, asked.digests)});

@@ -136,9 +136,13 @@ class EngineCaches {
   [[nodiscard]] static store::Taker taker_of(const Session& session, const EngineCache& cache);
   void on_store(const Command& command, EngineCache& cache, const CacheBlocks& asked);
   void on_load(const Command& command, EngineCache& cache, const CacheBlocks& asked);
-  /// How many leading blocks can be loaded.
-  [[nodiscard]] std::uint64_t leading(const Session& session, const EngineCache& cache,
-                                      std::span<const Digest> digests);
+  void on_lookup(const Command& command, const EngineCache& cache, const CacheBlocks& asked);
+  struct Leading {
+    std::uint64_t blocks = 0;  ///< leading blocks that can be loaded
+    bool awaits = false;       ///< whether remote servers may soon say more
+  };
+  [[nodiscard]] Leading leading(const Session& session, const EngineCache& cache,
+                                std::span<const Digest> digests);
   [[nodiscard]] DiskCache::Asked asked_by(const Session& session, const EngineCache& cache,
                                           std::span<const Digest> digests) const;
   void load_from_disk(const Command& command, EngineCache& cache, const CacheBlocks& asked);

@@ -30,19 +30,35 @@ DiskCache::Asked EngineCaches::asked_by(const Session& session, const EngineCach
   return asked;
 }
 
-std::uint64_t EngineCaches::leading(const Session& session, const EngineCache& cache,
-                                    std::span<const Digest> digests) {
+void EngineCaches::on_lookup(const Command& command, const EngineCache& cache,
+                             const CacheBlocks& asked) {
+  const Session& session = requests_.sessions().at(command.engine);
+  const Leading found = leading(session, cache, asked.digests);
+  if (asked.await && found.awaits) {
+    return context_.refuse(command, ErrorCode::kWouldBlock,
+                           "remote servers are being asked for these blocks: ask again");
+  }
+  rows_.asked(cache.space, asked.digests);
+  context_.reply(command, ValueReply{found.blocks});
+}
+
+EngineCaches::Leading EngineCaches::leading(const Session& session, const EngineCache& cache,
+                                            std::span<const Digest> digests) {
   const std::size_t in_dram = rows_.leading(cache.space, digests);
-  std::size_t count = in_dram, on_disk = 0;
+  std::size_t count = in_dram;
+  DiskCache::Count below;
   while (count < digests.size()) {
-    const std::size_t more = disk_.leading(cache.space, digests.subspan(count));
-    if (more == 0) break;
-    on_disk += more;
-    count += more;
+    const DiskCache::Count more = disk_.leading(cache.space, digests.subspan(count));
+    if (more.blocks == 0) break;
+    below.blocks += more.blocks;
+    below.remote += more.remote;
+    count += more.blocks;
     count += rows_.leading(cache.space, digests.subspan(count));
   }
-  const bool pays = on_disk > 0 && disk_.pays(asked_by(session, cache, digests), on_disk);
-  return pays ? count : in_dram;
+  const DiskCache::Asked asked = asked_by(session, cache, digests);
+  const bool awaits = count < digests.size() && disk_.awaits_answer(asked, count);
+  const bool pays = below.blocks > 0 && disk_.pays(asked, below);
+  return {pays ? count : in_dram, awaits};
 }
 
 // The leading blocks that DRAM has are already being copied before anything is read, so they cannot
@@ -51,7 +67,7 @@ void EngineCaches::load_from_disk(const Command& command, EngineCache& cache,
                                   const CacheBlocks& asked) {
   const Session& session = requests_.sessions().at(command.engine);
   const std::uint32_t in_dram = rows_.leading(cache.space, asked.digests);
-  if (disk_.leading(cache.space, std::span(asked.digests).subspan(in_dram, 1)) == 0) {
+  if (disk_.leading(cache.space, std::span(asked.digests).subspan(in_dram, 1)).blocks == 0) {
     return context_.refuse(command, ErrorCode::kNotFound,
                            "block " + std::to_string(in_dram) + " of " +
                                std::to_string(asked.digests.size()) +

@@ -24,6 +24,13 @@ struct DiskConfig {
   Nanoseconds patience{2'000'000'000};
 };
 
+/// Cached blocks on other machines.
+struct RemoteConfig {
+  store::OutsideName name;       ///< none: there is no remote store
+  store::SecondTouch admission;  ///< which blocks are written there
+  Bytes bytes_per_s{INT64_MAX};  ///< written there at most
+};
+
 /// What a Controller is made with. Quotas and tuning are only initial values: both change live.
 struct Config {
   std::vector<pool::TierPool::Config> hbm;  ///< by device, at least one
@@ -32,6 +39,7 @@ struct Config {
   pool::Quotas dram_quotas;
   store::Index::Config index;  ///< index of blocks that are found again
   DiskConfig disk;
+  RemoteConfig remote;
   /// The shell writes down for the next daemon what is cached in DRAM, and what only HBM has.
   struct Keep {
     bool dram = false;

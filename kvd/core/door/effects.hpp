@@ -198,6 +198,23 @@ struct ReadDisk {
   DiskBlock block;
   std::uint64_t generation = 0;  ///< generation of the write that it comes from
 };
+/// Asks which of the blocks the remote store has; reported back as RemoteFound.
+struct FindRemote {
+  Ticket ticket;
+  DiskShape shape;
+  std::vector<Digest> names;
+};
+/// As ReadDisk and WriteDisk, in the remote store, where blocks have no slots.
+struct ReadRemote {
+  Ticket ticket;
+  DiskShape shape;
+  DiskBlock block;
+};
+struct WriteRemote {
+  Ticket ticket;
+  DiskShape shape;
+  DiskBlock block;
+};
 /// A row as the next daemon is to find it; its class is given by shape.
 struct KeptBlocks {
   ModelClass shape;
@@ -251,9 +268,10 @@ struct Note {
   std::string text;
 };
 
-using Effect = std::variant<Reply, PublishTable, CopySlots, CopyRanges, DropCopy, SetTicket,
-                            MoveSlots, StreamLayers, EndStream, SolvePlacement, Scrub, RenewSlab,
-                            SendSlab, AskUnmap, OpenDisk, ResizeDisk, CloseDisk, WriteDisk,
-                            ReadDisk, KeepRows, ForgetKept, Evict, Note>;
+using Effect =
+    std::variant<Reply, PublishTable, CopySlots, CopyRanges, DropCopy, SetTicket, MoveSlots,
+                 StreamLayers, EndStream, SolvePlacement, Scrub, RenewSlab, SendSlab, AskUnmap,
+                 OpenDisk, ResizeDisk, CloseDisk, WriteDisk, ReadDisk, FindRemote, ReadRemote,
+                 WriteRemote, KeepRows, ForgetKept, Evict, Note>;
 
 }  // namespace kvd::core

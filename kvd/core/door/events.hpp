@@ -208,6 +208,7 @@ struct CacheBlocks {
   std::vector<Digest> digests;
   /// For store and load: where in the region; as many as digests.
   std::vector<std::uint32_t> blocks;
+  bool await = false;  ///< for a lookup: WouldBlock while the answer of remote servers is awaited
 };
 struct Stats {};
 struct Ping {};
@@ -324,7 +325,15 @@ struct DiskFound {
   Blocks blocks;
   bool all = false;
 };
-/// How a WriteDisk or ReadDisk ended. Not ok: the block is not there, whatever the reason.
+/// The answer to FindRemote.
+struct RemoteFound {
+  Ticket ticket;
+  std::vector<bool> there;  ///< by name; false where its server does not answer
+};
+/// A server of the remote store went off or came back: what is known of it is known no more.
+struct RemoteChanged {};
+/// How a WriteDisk, ReadDisk, WriteRemote or ReadRemote ended. Not ok: the block is not there,
+/// whatever the reason.
 struct DiskFinished {
   Ticket ticket;
   bool ok = true;
@@ -370,9 +379,10 @@ struct Beat {
   EngineId engine;  ///< its heartbeat word moved
 };
 
-using Event = std::variant<RanksPlaced, Detach, Dying, Dead, Command, CopyFinished, PlanReady,
-                           SlabMapped, SlabUnmapped, SlabUnsent, SlabRenewed, DiskNamed, DiskOpened,
-                           DiskResized, DiskClosed, DiskFound, DiskFinished, RowsKept, AdoptRows,
-                           Tick, Retune, Requota, ClearCache, Drain, Beat>;
+using Event =
+    std::variant<RanksPlaced, Detach, Dying, Dead, Command, CopyFinished, PlanReady, SlabMapped,
+                 SlabUnmapped, SlabUnsent, SlabRenewed, DiskNamed, DiskOpened, DiskResized,
+                 DiskClosed, DiskFound, DiskFinished, RemoteFound, RemoteChanged, RowsKept,
+                 AdoptRows, Tick, Retune, Requota, ClearCache, Drain, Beat>;
 
 }  // namespace kvd::core

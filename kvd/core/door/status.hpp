@@ -193,6 +193,9 @@ struct KeptDrops {
   [[nodiscard]] std::uint64_t all() const { return torn + altered + misfit + nobodys + headless; }
 };
 
+/// The tiers below DRAM, as indexes.
+enum LowerTier : std::uint8_t { kDiskTier, kRemoteTier, kLowerTiers };
+
 /// Monotonic counts since the daemon started.
 struct Counters {
   std::uint64_t steps = 0;
@@ -239,14 +242,15 @@ struct Counters {
     std::uint64_t asked = 0;               ///< tokens of these prompts
     std::uint64_t found[kTiers] = {0, 0};  ///< tokens of these prompts that a tier had
     std::uint64_t evicted_bytes[kTiers] = {0, 0};
-    struct Disk {
+    struct Lower {
       std::uint64_t loads = 0, stores = 0;  ///< blocks of all layer groups
       std::uint64_t load_bytes = 0, store_bytes = 0;
       std::uint64_t load_failures = 0;   ///< misses although the block was known
       std::uint64_t store_failures = 0;  ///< writes that failed, so the block is not there
-      std::uint64_t refused = 0;  ///< not written: the day's budget is spent, or no slot is free
-      std::uint64_t late = 0;     ///< requests that stopped waiting
-    } disk;
+      /// Not written: the budget is spent, no slot is free, or DRAM gave the block up before.
+      std::uint64_t refused = 0;
+      std::uint64_t late = 0;  ///< requests that stopped waiting
+    } lower[kLowerTiers];
     struct Kept {
       /// Blocks of all layer groups, found of the previous daemon.
       std::uint64_t blocks[kTiers] = {0, 0};
@@ -296,6 +300,16 @@ struct DiskModel {
   double idle_s = 0;  ///< time since its last use
 };
 
+/// A server of the remote store; counts since the start. Only the shell knows them.
+struct RemoteServer {
+  std::string server;  ///< as configured
+  bool on = false;
+  std::string why;  ///< off: why; on: why nothing is written there, or empty
+  std::uint64_t loads = 0, misses = 0, stores = 0, renewals = 0, finds = 0, errors = 0, offs = 0;
+  Bytes bytes_in, bytes_out;
+  double round_trip_s = 0;  ///< 0: not measured
+};
+
 /// The whole visible state at one instant. The control thread makes it; anyone may read it.
 struct ControllerStatus {
   Counters counters;
@@ -311,6 +325,7 @@ struct ControllerStatus {
   Bytes on_disk;         ///< blocks on disk, whether or not a request names them
   DiskRates disk_rates;  ///< rates of the slowest class of blocks
   std::vector<DiskModel> disk_models;
+  std::vector<RemoteServer> remote_servers;
   std::optional<DrainStatus> drain;  ///< drain of the node; none: it is in service
   /// What the policies would be asked now, so that a decision can be repeated elsewhere.
   std::vector<RotationInput> rotation_inputs;

@@ -33,6 +33,7 @@ class Poller {
     kBell,
     kProcess,
     kDisk,
+    kRemote,
   };
   struct Ready {
     Source source = Source::kInbox;

@@ -115,6 +115,17 @@ std::string printed(Config config, const char* const* environment) {
 
 }  // namespace
 
+std::vector<std::string> RemoteSettings::list() const {
+  std::vector<std::string> all;
+  constexpr const char* kBetween = ", \t";
+  for (std::size_t at = servers.find_first_not_of(kBetween); at != std::string::npos;) {
+    const std::size_t end = servers.find_first_of(kBetween, at);
+    all.push_back(servers.substr(at, end - at));
+    at = servers.find_first_not_of(kBetween, end);
+  }
+  return all;
+}
+
 Result<Invocation> parse_invocation(int argc, const char* const* argv,
                                     const char* const* environment) {
   FaultList faults;

@@ -2,6 +2,7 @@
 
 #include <sys/types.h>
 
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -65,11 +66,31 @@ struct DiskSettings {
   store::EvictionKind eviction = store::EvictionKind::kDefault;  ///< cache.eviction
 };
 
+/// Cached blocks on Redis or Valkey servers that several nodes share. Source: kvd/DESIGN.md "Blocks
+/// on other machines".
+struct RemoteSettings {
+  std::string servers;  ///< host:port or unix:/path, with spaces or commas between; empty: none
+  std::string password_file;                ///< the servers' password; empty: none
+  std::string secret_file;                  ///< the same secret on all nodes, in its first line
+  Nanoseconds ttl{std::chrono::hours(24)};  ///< of a block that nobody asks for
+  std::string write = "touched";            ///< touched or all
+  Bytes budget = 100 * kMiB;                ///< written in a second at most
+  [[nodiscard]] std::vector<std::string> list() const;
+};
+
 /// How soon the thread that answers engines answers.
 struct Promptness {
   /// How long it looks at rings before it sleeps; none: default_spin(). Only tests set it.
   std::optional<Nanoseconds> ring_spin;
   std::string realtime = "auto";  ///< engine.realtime: auto or never
+};
+
+struct CudaSettings {
+  std::string device;          ///< ordinal or UUID; empty: the first
+  std::string dram = "memfd";  ///< what DRAM slabs are: memfd, host_numa or auto
+  Nanoseconds burst{100'000};  ///< how long the GPU copies at a time; zero: in a row
+  /// A copy that stands still for this long means a lost device.
+  Nanoseconds watchdog{30'000'000'000};
 };
 
 /// Everything that can be set: in a TOML file, by KVD_* in the environment, or by flags; the later
@@ -90,14 +111,9 @@ struct Config {
   Bytes slab;                  ///< zero: 64 MiB, on CUDA 256 MiB, less when the pool is smaller
   Bytes reserve = 512 * kMiB;  ///< memory left to the rest of the machine
 
-  // cuda
-  std::string cuda_device;          ///< ordinal or UUID; empty: the first
-  std::string cuda_dram = "memfd";  ///< what DRAM slabs are: memfd, host_numa or auto
-  Nanoseconds cuda_burst{100'000};  ///< how long the GPU copies at a time; zero: in a row
-  /// A copy that stands still for this long means a lost device.
-  Nanoseconds cuda_watchdog{30'000'000'000};
-
+  CudaSettings cuda;
   DiskSettings disk;
+  RemoteSettings remote;
 
   // link
   /// Host backend: each direction of each device; zero: unthrottled.

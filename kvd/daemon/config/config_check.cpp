@@ -8,6 +8,7 @@
 
 #include "kvd/daemon/config/config.hpp"
 #include "kvd/daemon/config/config_values.hpp"
+#include "kvd/tiers/remote/socket.hpp"
 
 namespace kvd::daemon {
 namespace {
@@ -19,6 +20,7 @@ constexpr Nanoseconds kMinBurst{5'000};  ///< with less, a copy engine is far fr
 constexpr Nanoseconds kMaxBurst{10'000'000};    ///< an engine's step
 constexpr Bytes kMaxSize = kGiB * 1024 * 1024;  ///< 1 PiB: sums of sizes never overflow
 constexpr Bytes kLeastDisk = 16 * kMiB;
+constexpr Nanoseconds kLeastTtl = std::chrono::minutes(1), kMostTtl = std::chrono::hours(365 * 24);
 constexpr std::uint32_t kMaxTouches = 100;
 constexpr std::int64_t kMaxSlabCount = SlotId::kMaxSlabs - 1;
 constexpr std::uint32_t kMaxRequests = 4096;  // as many as one step message holds
@@ -236,15 +238,15 @@ void check_engine(const Config& config, Faults& faults) {
 }
 
 void check_cuda(const Config& config, Faults& faults) {
-  const std::string& dram = config.cuda_dram;
+  const std::string& dram = config.cuda.dram;
   if (dram != "memfd" && dram != "host_numa" && dram != "auto") {
     faults.push_back("cuda.dram: must be memfd, host_numa or auto, is \"" + dram + "\"");
   }
-  const bool in_a_row = config.cuda_burst == Nanoseconds(0);
-  if (!in_a_row && (config.cuda_burst < kMinBurst || config.cuda_burst > kMaxBurst)) {
+  const bool in_a_row = config.cuda.burst == Nanoseconds(0);
+  if (!in_a_row && (config.cuda.burst < kMinBurst || config.cuda.burst > kMaxBurst)) {
     faults.push_back("cuda.burst: must be from 5us to 10ms, or 0: without a gap between two");
   }
-  if (config.cuda_watchdog <= Nanoseconds(0)) {
+  if (config.cuda.watchdog <= Nanoseconds(0)) {
     faults.push_back("cuda.watchdog: must be longer than zero");
   }
 }
@@ -273,6 +275,24 @@ void check_disk(const Config& config, Faults& faults) {
   }
   if (disk.daily_writes < Bytes(0)) faults.push_back("disk.daily_writes: must not be negative");
   check_count("disk.touches", disk.touches, kMaxTouches, faults);
+}
+
+void check_remote(const Config& config, Faults& faults) {
+  const RemoteSettings& remote = config.remote;
+  for (const std::string& server : remote.list()) {
+    const Status named = remote::check_address(server);
+    if (!named.ok()) faults.push_back("remote.servers: " + named.error().message);
+  }
+  if (remote.write != "touched" && remote.write != "all") {
+    faults.push_back("remote.write: \"" + remote.write + "\" is neither touched nor all");
+  }
+  if (remote.ttl < kLeastTtl || remote.ttl > kMostTtl) {
+    faults.push_back("remote.ttl: must be from 1 minute to 365 days, is " +
+                     kDuration.format(remote.ttl));
+  }
+  if (remote.budget < kMiB) {
+    faults.push_back("remote.budget: must be at least 1 MiB, is " + kSize.format(remote.budget));
+  }
 }
 
 void check_paths(const Config& config, Faults& faults) {
@@ -314,7 +334,7 @@ std::uint32_t Config::all_slabs(Tier tier) const {
 
 const std::string& gpu_of(const Config& config, std::size_t device) {
   const std::string& own = config.devices.at(device).gpu;
-  return own.empty() ? config.cuda_device : own;
+  return own.empty() ? config.cuda.device : own;
 }
 
 std::vector<std::string> faults(const Config& config) {
@@ -324,6 +344,7 @@ std::vector<std::string> faults(const Config& config) {
   check_pools(config, found);
   check_cuda(config, found);
   check_disk(config, found);
+  check_remote(config, found);
   check_restart(config, found);
   check_realtime(config, found);
   check_engine(config, found);

@@ -71,20 +71,20 @@ Keys memory_keys() {
       key(
           "cuda.device", "which GPU: its number or UUID; empty: the first",
           "where the machine has several GPUs", kText,
-          [](auto& c) -> auto& { return c.cuda_device; }),
+          [](auto& c) -> auto& { return c.cuda.device; }),
       key(
           "cuda.dram", "DRAM is memfd or host_numa (made and pinned by the driver), or auto",
           "host_numa on Grace, where the CPU's memory is beside the GPU", kText,
-          [](auto& c) -> auto& { return c.cuda_dram; }),
+          [](auto& c) -> auto& { return c.cuda.dram; }),
       key(
           "cuda.burst",
           "how long is copied at a time; engines' own copies wait as long; 0: no gaps",
           "where engines' own copies wait too long: shorter", kDuration,
-          [](auto& c) -> auto& { return c.cuda_burst; }),
+          [](auto& c) -> auto& { return c.cuda.burst; }),
       key(
           "cuda.watchdog", "a copy that stands still for longer means that the GPU is lost",
           "leave it; longer where other work holds the GPU for long", kDuration,
-          [](auto& c) -> auto& { return c.cuda_watchdog; }),
+          [](auto& c) -> auto& { return c.cuda.watchdog; }),
       key(
           "link.bandwidth", "host backend: copy rate of each device and direction, or unlimited",
           "to imitate a slower link without a GPU", kRate,
@@ -121,6 +121,37 @@ Keys disk_keys() {
           "disk.touches", "how often a block is asked for before it is written; 1: each is",
           "1 where each block comes back and the drive may wear", kCount,
           [](auto& c) -> auto& { return c.disk.touches; }),
+  };
+}
+
+Keys remote_keys() {
+  return {
+      key(
+          "remote.servers",
+          "Redis or Valkey servers that nodes share blocks by: host:port or unix:/path, with "
+          "commas between; empty: none",
+          "where another node, or this one after a loss of its disk, should find what is computed",
+          kText, [](auto& c) -> auto& { return c.remote.servers; }),
+      key(
+          "remote.secret_file", "file whose first line is the secret that names blocks there",
+          "with remote.servers: the same on all nodes that shall find each other's blocks", kText,
+          [](auto& c) -> auto& { return c.remote.secret_file; }),
+      key(
+          "remote.password_file", "file whose first line is the servers' password; empty: none",
+          "where the servers ask for one", kText,
+          [](auto& c) -> auto& { return c.remote.password_file; }),
+      key(
+          "remote.ttl", "how long the servers keep a block that nobody asks for",
+          "shorter where they fill up before they evict", kDuration,
+          [](auto& c) -> auto& { return c.remote.ttl; }),
+      key(
+          "remote.write", "what is written there: touched (once it was asked for again) or all",
+          "all where sessions move between nodes or shall outlive one", kText,
+          [](auto& c) -> auto& { return c.remote.write; }),
+      key(
+          "remote.budget", "bytes written there in a second at most, or unlimited",
+          "lower where the network is others', too", kSizeOrUnlimited,
+          [](auto& c) -> auto& { return c.remote.budget; }),
   };
 }
 
@@ -257,8 +288,8 @@ std::size_t distance(std::string_view name, std::string_view candidate) {
 const std::vector<Setting<Config>>& config_keys() {
   static const Keys kKeys = [] {
     Keys all;
-    for (const Keys& part : {process_keys(), memory_keys(), disk_keys(), engine_keys(),
-                             listener_keys(), policy_keys(), default_slo_keys()}) {
+    for (const Keys& part : {process_keys(), memory_keys(), disk_keys(), remote_keys(),
+                             engine_keys(), listener_keys(), policy_keys(), default_slo_keys()}) {
       all.insert(all.end(), part.begin(), part.end());
     }
     return all;

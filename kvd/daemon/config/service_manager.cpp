@@ -50,7 +50,8 @@ void notify_service_manager(std::string_view state) {
 
 std::string unit_text(const Config& config) {
   std::string text =
-      "# Made by `kvd --print-unit`; again when pools or folders change. Its place:\n"
+      "# Made by `kvd --print-unit`; again when pools, folders or remote servers change. Its "
+      "place:\n"
       "# /etc/systemd/system/kvd.service.d/kvd.conf\n"
       "[Unit]\n"
       "# kvd that was killed, or waits for memory (status 75), is started again without end.\n"
@@ -58,6 +59,10 @@ std::string unit_text(const Config& config) {
       "[Service]\n"
       "MemoryMax=" +
       std::to_string(memory_at_most(config).value) + "\n";
+  if (!config.remote.servers.empty())
+    text +=
+        "# kvd asks remote.servers; else it speaks to nobody beyond this "
+        "machine.\nIPAddressAllow=any\n";
   const auto folders = other_folders(config);
   if (!folders.empty())
     text += "# They have to be there, and kvd's: install -d -o kvd -g kvd FOLDER\n";

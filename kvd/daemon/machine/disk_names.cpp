@@ -95,9 +95,13 @@ Result<DiskNames> disk_names(const std::string& folder) {
   const std::string path = folder + "/" + kSecret;
   KVD_TRY(make_secret(opened, path));
   KVD_ASSIGN_OR_RETURN(const Digest secret, read_secret(opened, path));
+  return names_under(secret);
+}
+
+DiskNames names_under(const Digest& secret) {
   const auto kept = std::make_shared<std::map<std::string, digest::HmacSha256>>();
-  return DiskNames([secret, kept](const std::string& domain, const Fingerprint& fingerprint,
-                                  const Digest& block) {
+  return [secret, kept](const std::string& domain, const Fingerprint& fingerprint,
+                        const Digest& block) {
     auto own = kept->find(domain);
     if (own == kept->end()) {
       if (kept->size() >= kMostKept) kept->clear();
@@ -106,7 +110,7 @@ Result<DiskNames> disk_names(const std::string& folder) {
       own = kept->emplace(domain, digest::HmacSha256(its.bytes)).first;
     }
     return digest::outside_name(own->second, fingerprint, block);
-  });
+  };
 }
 
 }  // namespace kvd::daemon

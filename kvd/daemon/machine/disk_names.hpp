@@ -19,5 +19,7 @@ using DiskNames = std::function<Digest(const std::string&, const Fingerprint&, c
 /// Source: digest::outside_name. Owner of what it returns: one thread.
 /// Errors: PermissionDenied where others may read the secret; Unavailable with the errno's words.
 [[nodiscard]] Result<DiskNames> disk_names(const std::string& folder);
+/// The same under this secret.
+[[nodiscard]] DiskNames names_under(const Digest& secret);
 
 }  // namespace kvd::daemon

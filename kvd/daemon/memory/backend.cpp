@@ -45,16 +45,16 @@ Result<Backend> cuda_backend(const Config& config, std::size_t number, const Clo
   }
   cuda.device = *device;
   cuda.may_take = memory_gate(config.reserve);
-  cuda.dram = config.cuda_dram == "host_numa" ? kernels::DramKind::kHostNuma
-              : config.cuda_dram == "auto"    ? kernels::DramKind::kAuto
+  cuda.dram = config.cuda.dram == "host_numa" ? kernels::DramKind::kHostNuma
+              : config.cuda.dram == "auto"    ? kernels::DramKind::kAuto
                                               : kernels::DramKind::kMemfd;
-  if (config.cuda_burst > Nanoseconds(0)) {
-    cuda.burst_time = config.cuda_burst;
+  if (config.cuda.burst > Nanoseconds(0)) {
+    cuda.burst_time = config.cuda.burst;
   } else {
     cuda.burst_time = kBurstInARow;
     cuda.burst_order = kernels::cuda::BurstOrder::kInARow;
   }
-  cuda.stall_limit = config.cuda_watchdog;
+  cuda.stall_limit = config.cuda.watchdog;
   KVD_ASSIGN_OR_RETURN(auto backend, kernels::CudaBackend::create(cuda, clock));
   if (!backend->dram_fallback().empty()) {
     log_info("cuda.dram auto: memfd, as there is " + backend->dram_fallback());

@@ -64,6 +64,15 @@ class Effects {
   void carry_out(const core::CloseDisk& order);
   void carry_out(const core::WriteDisk& order);
   void carry_out(const core::ReadDisk& order);
+  void carry_out(const core::FindRemote& order) {
+    if (uses_.workers.remotes) uses_.workers.remotes->find(order);
+  }
+  void carry_out(const core::ReadRemote& order) {
+    if (uses_.workers.remotes) uses_.workers.remotes->read(order);
+  }
+  void carry_out(const core::WriteRemote& order) {
+    if (uses_.workers.remotes) uses_.workers.remotes->write(order);
+  }
   void carry_out(const core::KeepRows& order) {
     if (uses_.workers.keeper) uses_.workers.keeper->keep(order);
   }

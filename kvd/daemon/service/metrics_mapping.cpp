@@ -112,7 +112,7 @@ void add_prefixes(const ControllerStatus& status, Samples& out) {
     out.add("kvd_kept_bytes", {tier}, c.kept.bytes[t]);
   }
   out.add("kvd_cache_bytes", {"disk"}, status.on_disk);
-  const Counters::Prefixes::Disk& disk = status.counters.prefixes.disk;
+  const Counters::Prefixes::Lower& disk = status.counters.prefixes.lower[core::kDiskTier];
   out.add("kvd_disk_blocks_total", {"load"}, disk.loads);
   out.add("kvd_disk_blocks_total", {"store"}, disk.stores);
   out.add("kvd_disk_bytes_total", {"load"}, disk.load_bytes);
@@ -126,6 +126,23 @@ void add_prefixes(const ControllerStatus& status, Samples& out) {
     out.add("kvd_disk_models", {state},
             static_cast<std::uint64_t>(
                 std::count_if(status.disk_models.begin(), status.disk_models.end(), is_in)));
+  }
+  const Counters::Prefixes::Lower& remote = status.counters.prefixes.lower[core::kRemoteTier];
+  out.add("kvd_remote_blocks_total", {"load"}, remote.loads);
+  out.add("kvd_remote_blocks_total", {"store"}, remote.stores);
+  out.add("kvd_remote_bytes_total", {"load"}, remote.load_bytes);
+  out.add("kvd_remote_bytes_total", {"store"}, remote.store_bytes);
+  out.add("kvd_remote_failures_total", {"load"}, remote.load_failures);
+  out.add("kvd_remote_failures_total", {"store"}, remote.store_failures);
+  out.add("kvd_remote_late_total", {}, remote.late);
+  out.add("kvd_remote_refused_total", {}, remote.refused);
+  for (const core::RemoteServer& server : status.remote_servers) {
+    out.add("kvd_remote_server_up", {server.server}, std::uint64_t{server.on});
+    out.add("kvd_remote_server_errors_total", {server.server}, server.errors);
+    out.add("kvd_remote_server_offs_total", {server.server}, server.offs);
+    out.add("kvd_remote_server_received_bytes_total", {server.server}, server.bytes_in);
+    out.add("kvd_remote_server_sent_bytes_total", {server.server}, server.bytes_out);
+    out.add("kvd_remote_server_round_trip_seconds", {server.server}, server.round_trip_s);
   }
   const Counters::Prefixes::Kept& kept = status.counters.prefixes.kept;
   out.add("kvd_kept_dropped_blocks", {"torn"}, kept.dropped.torn);

@@ -107,7 +107,8 @@ Result<Body> from(const wire::CacheCommand& b) {
                           (b.body.flags & wire::kCachePark) != 0,
                           b.body.ticket,
                           {},
-                          {}};
+                          {},
+                          (b.body.flags & wire::kCacheAwait) != 0};
   asked.digests.reserve(b.blocks.size());
   for (const wire::CacheBlock block : b.blocks) {
     asked.digests.push_back(Digest{block.digest});

@@ -10,7 +10,7 @@
 #include <thread>
 #include <utility>
 
-#include "ipc/digest/sha256.hpp"
+#include "kvd/daemon/workers/disk_blocks.hpp"
 
 namespace kvd::daemon {
 
@@ -27,19 +27,6 @@ constexpr Nanoseconds kLongestPause = std::chrono::seconds(60);
 constexpr std::int64_t kParts = 64;
 constexpr std::uint64_t kScans = std::uint64_t{1} << 63;  ///< tickets that are no Controller's
 constexpr core::DiskId kClears(std::uint32_t{1} << 31);   ///< a job that is of no class
-
-/// What all blocks of a folder have in common, as the format wants it.
-disk::ClassShape shape_of(const core::DiskShape& shape) {
-  std::vector<std::uint8_t> text(shape.fingerprint.digest.bytes.begin(),
-                                 shape.fingerprint.digest.bytes.end());
-  for (const std::uint32_t number :
-       {shape.layers, shape.layers_per_block, shape.block_tokens, shape.ranks, shape.groups}) {
-    for (int byte = 0; byte < 4; ++byte) {
-      text.push_back(static_cast<std::uint8_t>(number >> (8 * byte)));
-    }
-  }
-  return {digest::Sha256()(text).bytes, shape.groups, shape.slot_bytes};
-}
 
 /// Room for one block at least.
 Bytes segment_for(const disk::ClassShape& shape, Bytes size) {
@@ -84,10 +71,6 @@ std::string folder_name(const disk::Digest& fingerprint) {
 bool may_come_right(disk::Fault fault) {
   return fault == disk::Fault::kBusy || fault == disk::Fault::kTimedOut ||
          fault == disk::Fault::kClosed;
-}
-
-disk::BlockKey key_of(const core::DiskBlock& block) {
-  return {block.domain.bytes, block.name.bytes};
 }
 
 core::DiskFound::Blocks blocks_of(const std::vector<disk::FoundBlock>& found) {
@@ -395,18 +378,6 @@ std::vector<std::span<std::byte>> Disks::slabs() const {
   return slabs;
 }
 
-template <class Byte>
-std::vector<std::span<Byte>> Disks::memory_of(const core::DiskBlock& block) const {
-  std::vector<std::span<Byte>> groups;
-  groups.reserve(block.dram.size());
-  for (const SlotId slot : block.dram) {
-    const std::uintptr_t at = uses_.slabs.address(Tier::kDram, slot, block.slot_bytes);
-    groups.emplace_back(reinterpret_cast<Byte*>(at),
-                        static_cast<std::size_t>(block.slot_bytes.value));
-  }
-  return groups;
-}
-
 void Disks::write(const core::WriteDisk& order) {
   if (ending_) return;
   const core::DiskBlock& block = order.block;
@@ -414,7 +385,7 @@ void Disks::write(const core::WriteDisk& order) {
   if (files != files_.end()) {
     const auto stored =
         files->second.tier->store({order.ticket, disk::DiskSlot(block.slot), key_of(block),
-                                   memory_of<const std::byte>(block), block.patience});
+                                   memory_of<const std::byte>(uses_.slabs, block), block.patience});
     if (stored.ok()) {
       files->second.generations[order.ticket] = stored->value;
       return;
@@ -429,7 +400,7 @@ void Disks::read(const core::ReadDisk& order) {
   if (files != files_.end()) {
     const Status asked = files->second.tier->load(
         {order.ticket, disk::DiskSlot(block.slot), disk::SlotGeneration(order.generation),
-         key_of(block), 0, memory_of<std::byte>(block), block.patience});
+         key_of(block), 0, memory_of<std::byte>(uses_.slabs, block), block.patience});
     if (asked.ok()) return;
   }
   uses_.events.feed(core::DiskFinished{order.ticket, false, 0, false, false});

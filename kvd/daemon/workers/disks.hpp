@@ -106,8 +106,6 @@ class Disks {
   void finish(core::DiskId id, Files& files, const disk::Completion& completion);
   void tell(Files& files, disk::Fault fault);
   [[nodiscard]] std::vector<std::span<std::byte>> slabs() const;
-  template <class Byte>
-  [[nodiscard]] std::vector<std::span<Byte>> memory_of(const core::DiskBlock& block) const;
 
   const Uses uses_;
   const Settings settings_;

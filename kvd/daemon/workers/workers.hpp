@@ -5,6 +5,7 @@
 #include "kvd/daemon/memory/keeper.hpp"
 #include "kvd/daemon/memory/slab_renewer.hpp"
 #include "kvd/daemon/sessions/liveness.hpp"
+#include "kvd/daemon/workers/remotes.hpp"
 #include "kvd/daemon/workers/solver.hpp"
 
 namespace kvd::daemon {
@@ -18,6 +19,8 @@ struct Workers {
   std::unique_ptr<SlabRenewer> renewer;
   std::unique_ptr<KeptMemory> kept;  ///< what the keeper writes to
   std::unique_ptr<Keeper> keeper;    ///< null, too, where nothing outlives kvd
+  /// Null, too, where there is no remote store. It ends with the disks, after the others.
+  std::unique_ptr<Remotes> remotes;
 
   void end() {
     liveness.reset();

@@ -119,7 +119,8 @@ class World {
   // blocks, and no daemon follows.
   using Rare = std::variant<core::OpenDisk, core::ResizeDisk, core::CloseDisk, core::WriteDisk,
                             core::ReadDisk, core::Evict, core::CopyRanges, core::DropCopy,
-                            core::SetTicket, core::KeepRows, core::ForgetKept>;
+                            core::SetTicket, core::FindRemote, core::ReadRemote, core::WriteRemote,
+                            core::KeepRows, core::ForgetKept>;
   void take(const Rare& order);
   void take(const core::Note& note);
   void stream_ended(const Streams::Ended& ended);

@@ -21,9 +21,10 @@
 
 namespace kvd::store {
 
-/// A row that is to be written to disk.
+/// A row that is to be written to disk, or to the remote store.
 struct ForDisk {
   RowId row;
+  std::uint32_t touches = 0;  ///< as Entry::touches
   KeySpace space;
   Digest digest;
   Bytes slot_bytes;
@@ -174,6 +175,8 @@ class Cache {
   /// The next row that DRAM has complete. Some are named again. Domains take turns. None: there is
   /// no other, or the call has only met rows that have gone.
   [[nodiscard]] std::optional<ForDisk> next_for_disk();
+  /// The row as next_for_disk() tells it. None: DRAM does not have it any more.
+  [[nodiscard]] std::optional<ForDisk> for_disk(RowId row);
   /// Rows that were read from disk are cached in DRAM from now on. Returns the slots of those that
   /// are known by now, or cannot be.
   [[nodiscard]] std::vector<SlotId> adopt(const FromDisk& rows);

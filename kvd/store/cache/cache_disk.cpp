@@ -39,18 +39,26 @@ std::optional<ForDisk> Cache::next_for_disk() {
     shelf.for_disk.erase(at);
     if (!shelf.for_disk.empty()) disk_turns_.push_back(domain);
     const RowId row = shelf.rows.find(entry);
-    if (!row || !blocks_.complete(row, Tier::kDram)) continue;
-    const Key key = shelf.index.key(entry);
-    // What an engine has parked is of use to that one alone, and soon.
-    if (key.space.placed_by_engines() && !blocks_.row(row).owners.empty()) continue;
-    ForDisk next{row, key.space, key.digest, Bytes(0), {}};
-    for (const BlockId each : blocks_.row(row).blocks) {
-      next.slot_bytes = blocks_.kind(each).slot_bytes;
-      next.dram.push_back(blocks_.block(each).at[static_cast<std::size_t>(Tier::kDram)]);
-    }
-    return next;
+    if (!row) continue;
+    if (auto next = for_disk(row)) return next;
   }
   return std::nullopt;
+}
+
+std::optional<ForDisk> Cache::for_disk(RowId row) {
+  if (!blocks_.live(row) || !blocks_.complete(row, Tier::kDram)) return std::nullopt;
+  const EntryId entry = blocks_.row(row).key;
+  if (!entry) return std::nullopt;
+  Shelf& shelf = shelf_of(row);
+  const Key key = shelf.index.key(entry);
+  // What an engine has parked is of use to that one alone, and soon.
+  if (key.space.placed_by_engines() && !blocks_.row(row).owners.empty()) return std::nullopt;
+  ForDisk next{row, shelf.index.at(entry).touches, key.space, key.digest, Bytes(0), {}};
+  for (const BlockId each : blocks_.row(row).blocks) {
+    next.slot_bytes = blocks_.kind(each).slot_bytes;
+    next.dram.push_back(blocks_.block(each).at[static_cast<std::size_t>(Tier::kDram)]);
+  }
+  return next;
 }
 
 // The blocks before them may have left all tiers meanwhile. They are known again without a place,

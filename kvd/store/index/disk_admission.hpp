@@ -23,18 +23,21 @@ struct SecondTouch {
 
 /// How much may be written to a drive, so that it lives as long as it is meant to: a day's bytes,
 /// spread evenly over the day. What is not used keeps for an hour, so that in any 24 hours at most
-/// 25/24 of them are written. Source: the daily write budget of CacheLib's flash admission; the
-/// bucket is ours. Owner: one thread.
+/// 25/24 of them are written. For a network the same with a second's bytes, which keep for a
+/// second. Source: the daily write budget of CacheLib's flash admission; the bucket is ours. Owner:
+/// one thread.
 class WriteBudget {
  public:
   /// `a_day` of nothing: nothing may be written.
   WriteBudget(Bytes a_day, TimePoint now)
-      : a_day_(static_cast<double>(a_day.value)), left_(most()), since_(now) {}
+      : WriteBudget(static_cast<double>(a_day.value), to_seconds(kDay), 3600, now) {}
+  [[nodiscard]] static WriteBudget each_second(Bytes bytes, TimePoint now) {
+    return {static_cast<double>(bytes.value), 1, 1, now};
+  }
 
   /// Takes the bytes from the budget, or leaves it as it is and returns false.
   [[nodiscard]] bool take(Bytes bytes, TimePoint now) {
-    left_ = std::min(most(), left_ + a_day_ * to_seconds(std::max(now - since_, TimePoint{0})) /
-                                         to_seconds(kDay));
+    left_ = std::min(most(), left_ + a_second_ * to_seconds(std::max(now - since_, TimePoint{0})));
     since_ = std::max(since_, now);
     const auto wanted = static_cast<double>(bytes.value);
     if (wanted > left_) return false;
@@ -44,9 +47,11 @@ class WriteBudget {
 
  private:
   static constexpr Nanoseconds kDay = std::chrono::hours(24);
-  [[nodiscard]] double most() const { return a_day_ / 24; }
+  WriteBudget(double bytes, double seconds, double keeps, TimePoint now)
+      : a_second_(bytes / seconds), keeps_(keeps), left_(most()), since_(now) {}
+  [[nodiscard]] double most() const { return a_second_ * keeps_; }
 
-  double a_day_;
+  double a_second_, keeps_;
   double left_;
   TimePoint since_;
 };

@@ -148,7 +148,7 @@ class Typed(unittest.TestCase):
         start = ("kvd --backend host --pool.hbm 16MiB --pool.dram 16MiB --pool.slab 2MiB &\n"
                  "until kvdctl status >/dev/null 2>&1; do sleep 0.1; done\n")  # fmt: skip
         for page in ("configuration.md", "console.md", "rest.md", "metrics.md", "alerts.md",
-                     "troubleshooting.md"):  # fmt: skip
+                     "nodes.md", "troubleshooting.md"):  # fmt: skip
             self.type_page(page, before=start)
         printed = self.type_page("policies.md", ("kvd-sim",), start)
         self.assertRegex(printed, r"rotation +lvf|rotation.policy +lvf|lvf")

@@ -70,6 +70,9 @@ class StepShell {
   void take(const core::DropCopy&) {}
   void take(const core::SetTicket&) {}
   void take(const core::ReadDisk&) {}
+  void take(const core::FindRemote&) {}
+  void take(const core::ReadRemote&) {}
+  void take(const core::WriteRemote&) {}
   void take(const core::KeepRows&) {}  // nor does a daemon follow this one
   void take(const core::ForgetKept&) {}
   void take(const core::Evict&) {}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import itertools
 import os
 import random
 import signal
@@ -16,7 +17,7 @@ import tempfile
 import types
 import unittest
 import unittest.mock
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,10 +32,11 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
 from vllm.distributed.kv_transfer.kv_connector.v1.multi_connector import MultiConnector
 
 import kvd_client
+from kvd_vllm import planning
 from kvd_vllm.connector import KvdConnector
 from kvd_vllm.doors.connector import absent
 from kvd_vllm.naming import Names
-from kvd_vllm.copies import Copies
+from kvd_vllm.copies import Copies, NotYet
 from kvd_vllm.planning import Planner
 from kvd_vllm.scheduler import KvdAsyncScheduler, KvdScheduler
 from kvd_vllm.transfers import Ends, Transfers
@@ -631,6 +633,30 @@ class NoModel(unittest.TestCase):
             planner._index.drop(planner.names.digests(request, [(0, 6)]))
         rig.run_dry()
         rig.check_answers()
+
+    def test_a_request_waits_while_remote_servers_are_asked(self) -> None:
+        rig = self.rig(self.kvd(), KvdScheduler, SEEDS[0], blocks=80)
+        prompt = [rig.random.randrange(3, 1900) for _ in range(100)]
+        rig.add(prompt, 20)
+        rig.run_dry()
+        planner = rig.connector._planner
+        assert planner is not None
+        lookup = planner._index.lookup
+        for answers, found in (([NotYet, NotYet], 96), (itertools.repeat(NotYet), 0)):
+            left = iter(answers)
+
+            def ask(digests: Sequence[bytes], left: Iterator[Any] = left) -> int | None:
+                for fault in left:
+                    raise fault
+                return lookup(digests)
+
+            with unittest.mock.patch.object(planner._index, "lookup", ask), \
+                    unittest.mock.patch.object(planning, "_REMOTE_S", 0.05):  # fmt: skip
+                name = rig.add(prompt, 20)
+                rig.run_dry()
+            self.assertEqual(rig.scheduled[name], len(rig.truth[name]) - 1 - found)
+        rig.check_answers()
+        rig.check_blocks()
 
     def test_a_load_that_fails_is_computed_by_its_request(self) -> None:
         for windows in WINDOWS:

@@ -237,6 +237,27 @@ TEST(Codec, LargestStepFitsTheFrameLimit) {
   EXPECT_EQ(std::get<StepCommand>(decoded->body).reports.size(), kMaxRequestsPerStep);
 }
 
+TEST(Codec, AFlagOfALookupIsNoneOfAStore) {
+  const auto code_of = [](CacheOp op, std::uint32_t flags) {
+    CacheCommand cache;
+    cache.body.cache = 1;
+    cache.body.op = static_cast<std::uint32_t>(op);
+    cache.body.ticket = op == CacheOp::kStore ? 1 : 0;
+    cache.body.flags = flags;
+    Command command{{}, cache};
+    command.header.sequence = 1;
+    FrameBuffer out;
+    EXPECT_TRUE(encode_command(command, out).ok());
+    const auto decoded = decode_command(out.bytes());
+    return decoded.ok() ? ErrorCode::kOk : decoded.error().code;
+  };
+  EXPECT_EQ(code_of(CacheOp::kLookup, kCacheAwait), ErrorCode::kOk);
+  EXPECT_EQ(code_of(CacheOp::kStore, kCachePark), ErrorCode::kOk);
+  EXPECT_EQ(code_of(CacheOp::kLookup, kCachePark), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code_of(CacheOp::kStore, kCacheAwait), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code_of(CacheOp::kDrop, kCacheAwait), ErrorCode::kInvalidArgument);
+}
+
 TEST(Codec, TooManyEntriesAreNotEncoded) {
   const std::vector<StepReport> reports(kMaxRequestsPerStep + 1, StepReport{1, 2, 0, 0});
   FrameBuffer out;

@@ -28,10 +28,12 @@ class ByteNode {
   static constexpr std::int64_t kFirst = 3000;  ///< bytes of a block's first piece
 
   explicit ByteNode(std::uint32_t hbm_slabs = 8, std::uint32_t dram_slabs = 4,
-                    pool::Quotas dram_quotas = {}, core::DiskConfig disk_config = {})
+                    pool::Quotas dram_quotas = {}, core::DiskConfig disk_config = {},
+                    core::RemoteConfig remote_config = {})
       : hbm_(hbm_slabs * kSlab), dram_(dram_slabs * kSlab) {
     Controller::Config config;
     config.disk = std::move(disk_config);
+    config.remote = std::move(remote_config);
     config.hbm = {{Tier::kHbm, Bytes(kSlab), hbm_slabs}};
     config.dram = {Tier::kDram, Bytes(kSlab), dram_slabs};
     config.dram_quotas = std::move(dram_quotas);
@@ -245,6 +247,7 @@ class ByteNode {
   }
 
   std::unique_ptr<Controller> controller;
+  std::vector<FindRemote> finds;   ///< that nobody has answered
   std::vector<CopyRanges> copies;  ///< under way
   std::set<Ticket> dropped;        ///< of these, that go no further than to the half
   DiskFiles<std::vector<std::uint8_t>, Dram> disk;
@@ -281,6 +284,7 @@ class ByteNode {
   void take(const CloseDisk& order) { disk.close(order); }
   void take(const WriteDisk& order) { disk.write(order); }
   void take(const ReadDisk& order) { disk.read(order); }
+  void take(const FindRemote& order) { finds.push_back(order); }
   void take(const Note&) {}
   template <class Other>
   void take(const Other&) {

@@ -357,5 +357,45 @@ TEST_F(CachesAllOnDisk, ButWhatIsParked) {
   EXPECT_EQ(node.disk.under_way(), 1u) << "the control";
 }
 
+/// Remote servers that nodes share, and no disk.
+class CachesOnServers : public testing::Test {
+ protected:
+  CachesOnServers() : node(8, 4, {}, {}, servers()), engine(node) {}
+  static core::RemoteConfig servers() {
+    core::RemoteConfig config;
+    config.name = plain_disk_name;
+    return config;
+  }
+  std::optional<Reply> look(bool await) {
+    CacheBlocks asked{engine.cache, Op::kLookup, false, 0, {}, {}, await};
+    for (const std::uint32_t seed : {1u, 2u, 3u}) asked.digests.push_back(ByteNode::digest(seed));
+    return node.command(engine.id, asked);
+  }
+  void answer(const std::vector<bool>& there) {
+    ASSERT_EQ(node.finds.size(), 1u);
+    node.feed(RemoteFound{node.finds[0].ticket, there});
+    node.finds.clear();
+  }
+  ByteNode node;
+  Placer engine;
+};
+
+TEST_F(CachesOnServers, ALookupThatAwaitsThemIsAskedAgainUntilTheyHaveAnswered) {
+  EXPECT_EQ(ByteNode::code(look(true)), ErrorCode::kWouldBlock);
+  EXPECT_EQ(ByteNode::value(look(false)), 0u) << "whoever does not wait is told what is known";
+  EXPECT_EQ(ByteNode::code(look(true)), ErrorCode::kWouldBlock);
+  answer({true, true, false});
+  EXPECT_EQ(ByteNode::value(look(true)), 2u);
+  EXPECT_TRUE(node.finds.empty()) << "it was asked";
+}
+
+TEST_F(CachesOnServers, ALookupAwaitsThemForATenthOfTheTimeOfComputing) {
+  EXPECT_EQ(ByteNode::code(look(true)), ErrorCode::kWouldBlock);
+  node.now += std::chrono::microseconds(100 * 3 * 16 - 1);  // tokens of a millisecond each
+  EXPECT_EQ(ByteNode::code(look(true)), ErrorCode::kWouldBlock);
+  node.now += std::chrono::microseconds(2);
+  EXPECT_EQ(ByteNode::value(look(true)), 0u);
+}
+
 }  // namespace
 }  // namespace kvd::test

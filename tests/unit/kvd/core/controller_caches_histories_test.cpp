@@ -40,7 +40,7 @@ class History {
     node_.scrub_all();
     EXPECT_EQ(node_.disk.wrong, 0u);
     const auto status = node_.controller->status(node_.now);
-    reads = status.counters.prefixes.disk.loads;
+    reads = status.counters.prefixes.lower[core::kDiskTier].loads;
     EXPECT_EQ(status.tiers[0].free, status.tiers[0].capacity) << "HBM leaks";
     EXPECT_EQ(status.tiers[1].free, status.tiers[1].capacity) << "DRAM leaks";
   }

@@ -150,7 +150,7 @@ class History {
     const ControllerStatus status = world_.controller->status(world_.now);
     EXPECT_EQ(world_.errors, 0u);
     EXPECT_EQ(world_.disk.wrong, 0u);
-    loads = status.counters.prefixes.disk.loads;
+    loads = status.counters.prefixes.lower[core::kDiskTier].loads;
     EXPECT_EQ(status.tiers[0].free + status.cached[0], status.tiers[0].capacity);
     EXPECT_EQ(status.tiers[1].free + status.cached[1], status.tiers[1].capacity);
     EXPECT_FALSE(world_.retires());

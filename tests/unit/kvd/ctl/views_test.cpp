@@ -118,8 +118,8 @@ TEST(Views, TheCacheByTier) {
   status.counters.prefixes.found[1] = 48;
   status.tuning.load.policy = "always";
   status.on_disk = Bytes(2 << 20);
-  status.counters.prefixes.disk.loads = 7;
-  status.counters.prefixes.disk.store_failures = 1;
+  status.counters.prefixes.lower[core::kDiskTier].loads = 7;
+  status.counters.prefixes.lower[core::kDiskTier].store_failures = 1;
   EXPECT_EQ(rendered(View::kCache, admin::cache_document(status)),
             "TIER  CACHED  EVICTED  TOKENS FOUND\n"
             "hbm    1 MiB      0 B             0\n"
@@ -139,6 +139,29 @@ TEST(Views, WhatTheBlocksOfEachEngineAreOf) {
               HasSubstr("ENGINE  NAME  DOMAIN       BLOCK  BLOCKS ARE OF\n"
                         "     3  vllm  chat    16 x 1 MiB  llama weights 12\n"
                         "     3  vllm  chat    32 x 4 KiB  -\n"));
+}
+
+TEST(Views, RemoteServersAndWhyTheyAreOff) {
+  core::ControllerStatus status;
+  EXPECT_THAT(rendered(View::kRemote, admin::remote_document(status)),
+              HasSubstr("remote.servers names them"));
+  status.remote_servers.resize(2);
+  status.remote_servers[0].server = "cache-1:6379";
+  status.remote_servers[0].on = true;
+  status.remote_servers[0].loads = 7;
+  status.remote_servers[1].server = "cache-2:6379";
+  status.remote_servers[1].why = "cache-2:6379: no answer; start the server";
+  EXPECT_THAT(rendered(View::kRemote, admin::remote_document(status)),
+              AllOf(HasSubstr("cache-1:6379  on"), HasSubstr("cache-2:6379  off"),
+                    HasSubstr("\ncache-2:6379: no answer; start the server\n")));
+  status.counters.prefixes.lower[core::kRemoteTier].refused = 3;
+  EXPECT_THAT(rendered(View::kRemote, admin::remote_document(status)),
+              HasSubstr("3 blocks made way in DRAM before they were written: raise remote.budget"));
+  EXPECT_THAT(rendered(View::kStatus, admin::status_document({}, info())),
+              Not(HasSubstr("remote:")));
+  status.counters.prefixes.lower[core::kRemoteTier].loads = 7;
+  EXPECT_THAT(rendered(View::kStatus, admin::status_document(status, info())),
+              HasSubstr("\nremote:   1 of 2 servers on; 7 blocks loaded, 0 stored"));
 }
 
 TEST(Views, AdviceByEngineAndTier) {

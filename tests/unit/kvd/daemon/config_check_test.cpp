@@ -16,7 +16,7 @@ TEST(Faults, DefaultsHaveNone) { EXPECT_THAT(faults(Config{}), IsEmpty()); }
 
 TEST(ConfigCheck, BurstsMayComeInARow) {
   Config config;
-  config.cuda_burst = Nanoseconds(0);
+  config.cuda.burst = Nanoseconds(0);
   EXPECT_THAT(faults(config), IsEmpty());
 }
 
@@ -30,12 +30,12 @@ const std::vector<Fault> kFaults = {
     {"pool.dram: must be from 0 to 1 PiB", [](Config& c) { c.dram = Bytes(INT64_MAX); }},
     {"pool.reserve: must be", [](Config& c) { c.reserve = Bytes(-5); }},
     {"cuda.burst: must be from 5us to 10ms",
-     [](Config& c) { c.cuda_burst = std::chrono::microseconds(4); }},
-    {"cuda.burst: must be", [](Config& c) { c.cuda_burst = std::chrono::milliseconds(11); }},
+     [](Config& c) { c.cuda.burst = std::chrono::microseconds(4); }},
+    {"cuda.burst: must be", [](Config& c) { c.cuda.burst = std::chrono::milliseconds(11); }},
     {"cuda.dram: must be memfd, host_numa or auto, is \"numa\"",
-     [](Config& c) { c.cuda_dram = "numa"; }},
+     [](Config& c) { c.cuda.dram = "numa"; }},
     {"cuda.watchdog: must be longer than zero",
-     [](Config& c) { c.cuda_watchdog = Nanoseconds(0); }},
+     [](Config& c) { c.cuda.watchdog = Nanoseconds(0); }},
     {"pool.slab: 3MiB is no multiple", [](Config& c) { c.slab = 3 * kMiB; }},
     {"pool.hbm: 1 MiB is less than one slab (2 MiB)", [](Config& c) { c.hbm = kMiB; }},
     {"pool.hbm: 256 MiB is less than one slab (512 MiB)", [](Config& c) { c.slab = 512 * kMiB; }},

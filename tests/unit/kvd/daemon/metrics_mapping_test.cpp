@@ -62,6 +62,7 @@ TEST(MetricsMapping, EveryCatalogueRowIsFed) {
   sut.engines.push_back(engine(1, "llama"));
   sut.engines[0].service.classes.emplace_back().name = "chat";
   sut.devices.emplace_back().slabs.push_back({});
+  sut.remote_servers.emplace_back().server = "cache-1:6379";
   std::vector<Sample> samples;
   collect(sut, {}, kInfo, samples);
   std::set<std::string_view> fed;

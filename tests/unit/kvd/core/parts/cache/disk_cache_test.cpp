@@ -99,7 +99,7 @@ TEST_F(DiskCacheTest, WhatWasAskedForAgainIsWritten) {
   EXPECT_NE(orders[0].block.name, digest(7, 0)) << "it has another name outside";
   finish(orders);
   EXPECT_EQ(disk.bytes(), kSlot * 4);
-  EXPECT_EQ(ground.context.counters.prefixes.disk.stores, 2u);
+  EXPECT_EQ(ground.context.counters.prefixes.lower[kDiskTier].stores, 2u);
   leave_touched(session, 8, 7);
   EXPECT_TRUE(written().empty()) << "it is there";
 }
@@ -127,7 +127,7 @@ TEST_F(DiskCacheTest, WhatOnlyTheDiskHasComesToDram) {
   ground.requests.requeue(request);
   EXPECT_TRUE(swaps.on_copy({request.moves.rotation, true, kSlot, Nanoseconds(1000)}));
   EXPECT_EQ(request.progress.planned, Tokens(8));
-  EXPECT_EQ(ground.context.counters.prefixes.disk.loads, 2u);
+  EXPECT_EQ(ground.context.counters.prefixes.lower[kDiskTier].loads, 2u);
 }
 
 TEST_F(DiskCacheTest, ALongPromptIsReadPartByPart) {
@@ -188,7 +188,7 @@ TEST_F(DiskCacheTest, WhatCannotBeReadIsComputedAndForgotten) {
   Request& request = awaiting(session, 9);
   finish(read(), false);
   EXPECT_EQ(sut.find(request), Found::kNothing);
-  EXPECT_EQ(ground.context.counters.prefixes.disk.load_failures, 2u);
+  EXPECT_EQ(ground.context.counters.prefixes.lower[kDiskTier].load_failures, 2u);
   EXPECT_EQ(disk.bytes(), Bytes(0));
   EXPECT_EQ(sut.find(asked(session, 9, 7)), Found::kNothing) << "no endless retry";
   EXPECT_TRUE(read().empty());
@@ -233,7 +233,7 @@ TEST_F(DiskCacheTest, NobodyWaitsForEver) {
   EXPECT_FALSE(disk.expire()) << "told once";
   EXPECT_EQ(sut.find(request), Found::kNothing);
   EXPECT_FALSE(request.content.awaits_disk);
-  EXPECT_EQ(ground.context.counters.prefixes.disk.late, 1u);
+  EXPECT_EQ(ground.context.counters.prefixes.lower[kDiskTier].late, 1u);
   finish(orders);
   EXPECT_EQ(ground.store.cache.evictable(kA, Tier::kDram), kSlot * 4) << "for who comes next";
 }
@@ -302,8 +302,8 @@ TEST_F(DiskCacheTest, WhatDramGivesUpWhileItIsWrittenWaitsForTheWrite) {
   (void)disk.on_finished({orders[0].ticket, false, 0, false, true});
   EXPECT_LT(free_dram(), kSlab * 8) << "the device still reads one row";
   finish<WriteDisk>({orders[0]});
-  EXPECT_EQ(ground.context.counters.prefixes.disk.stores, 1u);
-  EXPECT_EQ(ground.context.counters.prefixes.disk.store_failures, 1u);
+  EXPECT_EQ(ground.context.counters.prefixes.lower[kDiskTier].stores, 1u);
+  EXPECT_EQ(ground.context.counters.prefixes.lower[kDiskTier].store_failures, 1u);
   expect_nothing_left();
 }
 
@@ -482,7 +482,7 @@ TEST_F(LargeDiskTest, AnEventLooksForAFewOfTheRowsThatAreOffered) {
   tell(submit(session, 9, 8), 1);
   open();
   for (std::uint8_t text = 2; text < 8; ++text) leave_touched(session, 1024, text);
-  const std::uint64_t& refused = ground.context.counters.prefixes.disk.refused;
+  const std::uint64_t& refused = ground.context.counters.prefixes.lower[kDiskTier].refused;
   EXPECT_TRUE(written().empty());
   EXPECT_EQ(refused, 1024u);
   EXPECT_TRUE(written().empty());
@@ -520,7 +520,7 @@ TEST_F(SpentDiskTest, NoMoreIsWrittenThanTheDayAllows) {
   leave_touched(session, 8, 7);
   const auto orders = written();
   EXPECT_EQ(orders.size(), 1u);
-  EXPECT_EQ(ground.context.counters.prefixes.disk.refused, 1u);
+  EXPECT_EQ(ground.context.counters.prefixes.lower[kDiskTier].refused, 1u);
   finish(orders);
 }
 

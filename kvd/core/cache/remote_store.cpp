@@ -1,0 +1,119 @@
+#include "kvd/core/cache/remote_store.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace kvd::core {
+
+namespace {
+
+/// Names that one question has, and questions under way.
+constexpr std::size_t kMostAsked = 4096, kMostAsking = 16;
+constexpr std::size_t kMostRemoteWrites = 8;
+/// The most rows that wait for their write. Beyond it the oldest are forgotten.
+constexpr std::size_t kMostWaiting = 16384;
+/// The most rows that one event looks at.
+constexpr std::size_t kMostLooked = 1024;
+
+}  // namespace
+
+// ---- what is there ----
+
+std::optional<Digest> RemoteStore::there(const store::KeySpace& space, const Digest& digest) const {
+  const Digest name = classes_.remote_name(space, digest);
+  return names_.there(name, context_.now) ? std::optional(name) : std::nullopt;
+}
+
+// Blocks are of use behind those before them, so nothing is asked where the first is known to be
+// missing.
+void RemoteStore::ask(const store::KeySpace& space, std::span<const Digest> chain) {
+  const DiskClasses::Disk* disk = classes_.find(space);
+  if (disk == nullptr || asking_.size() >= kMostAsking) return;
+  std::vector<Digest> names;
+  for (const Digest& digest : chain.first(std::min(chain.size(), kMostAsked))) {
+    const Digest name = classes_.remote_name(space, digest);
+    if (names_.worth_asking(name, context_.now)) {
+      names_.ask(name, context_.now);
+      names.push_back(name);
+    } else if (names.empty() && !names_.there(name, context_.now)) {
+      return;
+    }
+  }
+  if (names.empty()) return;
+  const Ticket ticket = context_.orders.next_ticket();
+  context_.emit(FindRemote{ticket, disk->shape, names});
+  asking_.emplace(ticket, std::move(names));
+}
+
+bool RemoteStore::awaits(const store::KeySpace& space, std::span<const Digest> chain,
+                         double seconds) {
+  ask(space, chain);
+  return names_.awaited(classes_.remote_name(space, chain.front()), context_.now,
+                        Nanoseconds(static_cast<std::int64_t>(1e9 * seconds)));
+}
+
+void RemoteStore::on_found(const RemoteFound& found) {
+  const auto asked = asking_.extract(found.ticket);
+  if (asked.empty()) return;
+  const std::vector<Digest>& names = asked.mapped();
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    learn(names[i], i < found.there.size() && found.there[i]);
+  }
+}
+
+// ---- writing ----
+
+void RemoteStore::offer(const store::ForDisk& row) {
+  if (!on() || row.touches < context_.config.remote.admission.least) return;
+  if (waiting_.size() >= kMostWaiting) {
+    waiting_.pop_front();
+    ++context_.counters.prefixes.lower[kRemoteTier].refused;
+  }
+  waiting_.push_back(row.row);
+}
+
+void RemoteStore::write_ahead() {
+  for (std::size_t i = 0; i < kMostLooked && !waiting_.empty(); ++i) {
+    if (writes_.size() >= kMostRemoteWrites) return;
+    const std::optional<store::ForDisk> row = store_.cache.for_disk(waiting_.front());
+    if (row && !write(*row)) return;
+    if (!row) ++context_.counters.prefixes.lower[kRemoteTier].refused;
+    waiting_.pop_front();
+  }
+}
+
+bool RemoteStore::write(const store::ForDisk& row) {
+  DiskClasses::Disk* disk = classes_.find(row.space);
+  if (disk == nullptr) return true;
+  const Digest name = classes_.remote_name(row.space, row.digest);
+  if (names_.there(name, context_.now)) return true;
+  const Bytes counts = std::min(disk->row_bytes(), context_.config.remote.bytes_per_s);
+  if (!budget_.take(counts, context_.now)) return false;
+  const Ticket ticket = context_.orders.next_ticket();
+  // DRAM may give the row up meanwhile: its slots wait for the end of the write.
+  store_.tiers.copy_reads(ticket, Tier::kDram, row.dram);
+  writes_[ticket] = {disk->id, name, disk->row_bytes()};
+  ++disk->remote_under_way;
+  context_.emit(WriteRemote{ticket,
+                            disk->shape,
+                            {disk->id, 0, classes_.remote_label(row.space.domain), name,
+                             row.slot_bytes, row.dram, context_.config.disk.patience}});
+  return true;
+}
+
+bool RemoteStore::on_finished(const DiskFinished& finished) {
+  const auto ended = writes_.extract(finished.ticket);
+  if (ended.empty()) return false;
+  const Write& write = ended.mapped();
+  --classes_.at(write.disk).remote_under_way;
+  Counters::Prefixes::Lower& counters = context_.counters.prefixes.lower[kRemoteTier];
+  ++(finished.ok ? counters.stores : counters.store_failures);
+  if (finished.ok) {
+    counters.store_bytes += static_cast<std::uint64_t>(write.bytes.value);
+    learn(write.name, true);
+  }
+  store_.tiers.copy_ended(finished.ticket);
+  return true;
+}
+
+}  // namespace kvd::core

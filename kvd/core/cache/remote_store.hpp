@@ -1,0 +1,78 @@
+#pragma once
+
+#include <cstddef>
+#include <deque>
+#include <map>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "ipc/vocabulary/digest.hpp"
+#include "kvd/core/cache/disk_classes.hpp"
+#include "kvd/core/cache/remote_names.hpp"
+#include "kvd/core/ledger/context.hpp"
+#include "kvd/store/index/disk_admission.hpp"
+#include "kvd/store/store.hpp"
+
+namespace kvd::core {
+
+/// What the remote store is asked, and what is written there. What it has is not known but asked
+/// for: a lookup says what is known by then, and whoever asks again gets the answer. Rows wait for
+/// their write in a queue of their own, so that the disk does not wait for the network.
+///
+/// Source: kvd/DESIGN.md "Blocks on other machines". Owner: control thread. Errors: none. Cost:
+/// O(blocks asked for), each a name to be computed.
+class RemoteStore {
+ public:
+  RemoteStore(Context& context, store::Store& store, DiskClasses& classes)
+      : context_(context),
+        store_(store),
+        classes_(classes),
+        budget_(store::WriteBudget::each_second(context.config.remote.bytes_per_s, TimePoint{0})) {}
+
+  [[nodiscard]] bool on() const { return static_cast<bool>(context_.config.remote.name); }
+  /// The block's name there, where it is known to be there. Precondition: on(), and
+  /// DiskClasses::find() of the space.
+  [[nodiscard]] std::optional<Digest> there(const store::KeySpace& space,
+                                            const Digest& digest) const;
+  /// Has the store asked for what is not known of the chain; the answer comes later. Whether that
+  /// about the first block was asked for within the last `seconds`. Precondition: as of there().
+  [[nodiscard]] bool awaits(const store::KeySpace& space, std::span<const Digest> chain,
+                            double seconds);
+  [[nodiscard]] bool is_asked() const { return !asking_.empty(); }
+  /// A read there has shown whether the block is there.
+  void learn(const Digest& name, bool there) { names_.answer(name, there, context_.now); }
+
+  /// The row is written in its turn, where the rule admits it.
+  void offer(const store::ForDisk& row);
+  /// Orders writes of offered rows, a few at a time, as far as the budget allows.
+  void write_ahead();
+
+  // ---- what the shell says ----
+  void on_found(const RemoteFound& found);
+  /// A server went off or came back.
+  void on_changed() { names_.clear(); }
+  /// False: it is no write of these.
+  [[nodiscard]] bool on_finished(const DiskFinished& finished);
+
+ private:
+  struct Write {
+    DiskId disk;
+    Digest name;
+    Bytes bytes;
+  };
+  void ask(const store::KeySpace& space, std::span<const Digest> chain);
+  /// False: nothing more goes there now.
+  [[nodiscard]] bool write(const store::ForDisk& row);
+
+  Context& context_;
+  store::Store& store_;
+  DiskClasses& classes_;
+  RemoteNames names_;
+  store::WriteBudget budget_;
+  std::map<Ticket, std::vector<Digest>> asking_;  ///< names
+  std::map<Ticket, Write> writes_;
+  std::deque<store::RowId> waiting_;  ///< for their write; some are not, or not any more
+};
+
+}  // namespace kvd::core

@@ -1,0 +1,244 @@
+// Cached blocks that go to the remote store and come from there.
+#include <chrono>
+#include <vector>
+
+#include "tests/unit/kvd/core/parts/cache/disk_fixture.hpp"
+
+namespace kvd::core {
+namespace {
+
+Config with_remote(std::uint32_t touches = 2) {
+  Config config = small_config();
+  config.remote.name = test::plain_disk_name;
+  config.remote.admission.least = touches;
+  return config;
+}
+
+class RemoteCacheTest : public DiskFixture {
+ protected:
+  explicit RemoteCacheTest(Config config = with_remote()) : DiskFixture(std::move(config)) {}
+
+  std::vector<WriteRemote> sent() {
+    disk.write_ahead();
+    return fresh<WriteRemote>(sent_seen);
+  }
+  std::vector<ReadRemote> fetched() { return fresh<ReadRemote>(fetched_seen); }
+  std::vector<FindRemote> asks() { return fresh<FindRemote>(asks_seen); }
+  /// The answer to a question: whether all is there.
+  void answer(const FindRemote& find, bool there) {
+    disk.remote().on_found({find.ticket, std::vector<bool>(find.names.size(), there)});
+  }
+  /// Puts no byte into a block, but says that the store has it.
+  Request& found_there(Session& session, std::int64_t prompt, std::uint8_t text) {
+    session.costs.prefill_token_s = 5e-3;
+    Request& request = asked(session, prompt, text);
+    EXPECT_EQ(sut.find(request), Found::kSoon) << "waits for the answer";
+    answer(asks().at(0), true);
+    return request;
+  }
+  std::size_t sent_seen = 0, fetched_seen = 0, asks_seen = 0;
+};
+
+class RemoteAndDiskTest : public RemoteCacheTest {
+ protected:
+  RemoteAndDiskTest() : RemoteCacheTest(both()) {}
+  static Config both() {
+    Config config = with_remote(1);
+    config.disk.name = test::plain_disk_name;
+    return config;
+  }
+};
+
+class RemoteBudgetTest : public RemoteCacheTest {
+ protected:
+  RemoteBudgetTest() : RemoteCacheTest(poor()) {}
+  static Config poor() {
+    Config config = with_remote();
+    config.remote.bytes_per_s = kSlot * 2;
+    return config;
+  }
+};
+
+TEST_F(RemoteCacheTest, BlocksThatWereAskedForAgainGoThereOnce) {
+  Session& session = attach();
+  leave_in_dram(session, 8, 7);
+  EXPECT_TRUE(sent().empty()) << "nobody has asked for them again";
+  leave_touched(session, 8, 7);
+  const auto orders = sent();
+  ASSERT_EQ(orders.size(), 2u);
+  EXPECT_EQ(orders[0].shape.groups, 2u);
+  finish(orders);
+  EXPECT_EQ(ground.context.counters.prefixes.lower[kRemoteTier].stores, 2u);
+  leave_touched(session, 8, 7);
+  EXPECT_TRUE(sent().empty()) << "they are there";
+  pass(std::chrono::minutes(2));
+  leave_touched(session, 8, 7);
+  const auto again = sent();
+  EXPECT_EQ(again.size(), 2u) << "their time to live begins again";
+  finish(again);
+}
+
+TEST_F(RemoteCacheTest, ALookupDoesNotWaitAndAskingAgainFindsThem) {
+  Session& session = attach();
+  Request& request = asked(session, 9, 7);
+  (void)sut.find(request);
+  const auto asked_now = asks();
+  ASSERT_EQ(asked_now.size(), 1u);
+  EXPECT_EQ(asked_now[0].names.size(), 2u);
+  pass(std::chrono::seconds(1));
+  EXPECT_EQ(sut.find(request), Found::kNothing);
+  EXPECT_TRUE(asks().empty()) << "it was asked";
+  answer(asked_now[0], true);
+  EXPECT_EQ(sut.find(request), Found::kSoon);
+  finish(fetched());
+  EXPECT_EQ(sut.find(request), Found::kInDram);
+  ground.memory.end(request);
+  EXPECT_EQ(ground.context.counters.prefixes.lower[kRemoteTier].loads, 2u);
+}
+
+TEST_F(RemoteCacheTest, ARequestWaitsForATenthOfTheTimeOfComputing) {
+  Session& session = attach();
+  session.costs.prefill_token_s = 5e-3;
+  Request& request = asked(session, 9, 7);
+  EXPECT_EQ(sut.find(request), Found::kSoon);
+  pass(std::chrono::milliseconds(3));
+  EXPECT_EQ(sut.find(request), Found::kSoon);
+  pass(std::chrono::milliseconds(2));
+  EXPECT_EQ(sut.find(request), Found::kNothing);
+  answer(asks().at(0), false);
+}
+
+TEST_F(RemoteCacheTest, WhatIsNotThereIsAskedForAgainLater) {
+  Session& session = attach();
+  Request& request = asked(session, 9, 7);
+  (void)sut.find(request);
+  answer(asks().at(0), false);
+  EXPECT_EQ(sut.find(request), Found::kNothing);
+  EXPECT_TRUE(asks().empty());
+  pass(std::chrono::seconds(3));
+  (void)sut.find(request);
+  EXPECT_EQ(asks().size(), 1u);
+}
+
+TEST_F(RemoteCacheTest, WhatCouldNotBeReadIsComputedAndNotClaimedAgain) {
+  Session& session = attach();
+  Request& request = found_there(session, 9, 7);
+  EXPECT_EQ(sut.find(request), Found::kSoon);
+  finish(fetched(), false);
+  EXPECT_EQ(sut.find(request), Found::kNothing);
+  EXPECT_EQ(ground.context.counters.prefixes.lower[kRemoteTier].load_failures, 2u);
+  EXPECT_NE(sut.find(asked(session, 9, 7)), Found::kInDram);
+  EXPECT_TRUE(fetched().empty());
+  EXPECT_TRUE(asks().empty()) << "it is known to be missing";
+}
+
+TEST_F(RemoteCacheTest, AServerThatGoesOffIsForgotten) {
+  Session& session = attach();
+  Request& request = found_there(session, 9, 7);
+  disk.remote().on_changed();
+  (void)sut.find(request);
+  EXPECT_TRUE(fetched().empty());
+  EXPECT_EQ(asks().size(), 1u);
+}
+
+TEST_F(RemoteCacheTest, NobodyWaitsPastTheTimeOfComputing) {
+  Session& session = attach();
+  Request& request = found_there(session, 9, 7);
+  EXPECT_EQ(sut.find(request), Found::kSoon);
+  const auto orders = fetched();
+  EXPECT_EQ(orders.at(0).block.patience, std::chrono::milliseconds(40));
+  finish(orders);
+}
+
+TEST_F(RemoteCacheTest, AClassIsNotForgottenWhileItsBlocksAreUnderWay) {
+  Session& session = attach();
+  Request& request = found_there(session, 9, 7);
+  EXPECT_EQ(sut.find(request), Found::kSoon);
+  const auto orders = fetched();
+  ground.memory.end(request);
+  session.costs = {};
+  (void)disk.expire();
+  finish(orders);
+}
+
+TEST_F(RemoteBudgetTest, NoMoreIsWrittenThanTheBudgetOfASecond) {
+  Session& session = attach();
+  pass(std::chrono::seconds(1));
+  leave_touched(session, 8, 7);
+  const auto first = sent();
+  EXPECT_EQ(first.size(), 1u);
+  finish(first);
+  EXPECT_TRUE(sent().empty());
+  pass(std::chrono::seconds(1));
+  const auto second = sent();
+  EXPECT_EQ(second.size(), 1u) << "what waited is not lost";
+  finish(second);
+}
+
+TEST_F(RemoteBudgetTest, WhatDramGivesUpBeforeItsTurnIsCounted) {
+  Session& session = attach();
+  leave_touched(session, 8, 7);
+  finish(sent());
+  EXPECT_EQ(ground.context.counters.prefixes.lower[kRemoteTier].refused, 0u);
+  ground.store.cache.clear();
+  pass(std::chrono::seconds(1));
+  EXPECT_TRUE(sent().empty());
+  EXPECT_EQ(ground.context.counters.prefixes.lower[kRemoteTier].refused, 1u);
+}
+
+TEST_F(RemoteAndDiskTest, EachHasItsOwnRule) {
+  Session& session = attach();
+  tell(submit(session, 9, 8), 1);
+  open();
+  leave_in_dram(session, 8, 7);
+  disk.write_ahead();
+  const auto there = sent();
+  EXPECT_EQ(there.size(), 2u) << "all go to the remote store";
+  EXPECT_TRUE(written().empty()) << "the disk gets what is asked for again";
+  finish(there);
+  leave_touched(session, 8, 7);
+  const auto local = written();
+  EXPECT_EQ(local.size(), 2u);
+  finish(local);
+  EXPECT_TRUE(sent().empty());
+}
+
+TEST_F(RemoteAndDiskTest, TheDiskIsAskedFirst) {
+  Session& session = attach();
+  tell(submit(session, 9, 8), 1);
+  open();
+  leave_touched(session, 8, 7);
+  finish(sent());
+  finish(written());
+  ground.store.cache.clear();
+  Request& request = asked(session, 9, 7);
+  EXPECT_EQ(sut.find(request), Found::kSoon);
+  EXPECT_TRUE(fetched().empty());
+  const auto local = read();
+  EXPECT_EQ(local.size(), 2u);
+  finish(local);
+  EXPECT_EQ(sut.find(request), Found::kInDram);
+  ground.memory.end(request);
+}
+
+TEST_F(RemoteAndDiskTest, WhatTheDiskLacksComesFromTheRemoteStore) {
+  Session& session = attach();
+  tell(submit(session, 9, 8), 1);
+  open();
+  leave_touched(session, 8, 7);
+  finish(sent());
+  finish(written());
+  ground.store.cache.clear();
+  disk.clear();
+  Request& request = asked(session, 9, 7);
+  EXPECT_EQ(sut.find(request), Found::kSoon);
+  EXPECT_TRUE(read().empty());
+  const auto there = fetched();
+  EXPECT_EQ(there.size(), 2u);
+  finish(there);
+  EXPECT_EQ(sut.find(request), Found::kInDram);
+  ground.memory.end(request);
+}
+
+}  // namespace
+}  // namespace kvd::core
