@@ -82,27 +82,22 @@ ServerStatus Link::status() const {
   return status;
 }
 
-void Link::stop() {
-  std::unique_lock lock(mutex_);
-  end_.asked = true;
+void Link::end() {
+  ending_.ask();
   wake_.signal();
-  (void)end_.changed.wait_for(lock, kStopTime, [this] { return end_.done; });
+}
+
+void Link::stop() {
+  end();
+  ending_.wait(kStopTime);
 }
 
 // ---- the thread ----
 
 void Link::run() {
-  for (;;) {
-    {
-      const std::lock_guard lock(mutex_);
-      if (end_.asked) break;
-    }
-    turn();
-  }
+  while (!ending_.asked()) turn();
   fail(make_error(ErrorCode::kUnavailable, "kvd ends"));
-  const std::lock_guard lock(mutex_);
-  end_.done = true;
-  end_.changed.notify_all();
+  ending_.done();
 }
 
 void Link::turn() {
@@ -118,7 +113,9 @@ void Link::turn() {
 void Link::connect() {
   Result<UniqueFd> fd = dial(setup_.address, kDialTime);
   if (!fd.ok()) return fail(fd.error());
+  ending_.dials(true);
   fd_ = std::move(*fd);
+  ending_.dials(false);
   state_ = State::kTrying;
   progress_ = setup_.clock->now();
   say_hello();

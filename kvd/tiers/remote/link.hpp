@@ -3,7 +3,6 @@
 #include <sys/uio.h>
 
 #include <array>
-#include <condition_variable>
 #include <cstddef>
 #include <deque>
 #include <functional>
@@ -16,6 +15,7 @@
 #include "ipc/vocabulary/clock.hpp"
 #include "ipc/vocabulary/unique_fd.hpp"
 #include "kvd/tiers/disk/files/event_fd.hpp"
+#include "kvd/tiers/remote/ending.hpp"
 #include "kvd/tiers/remote/requests.hpp"
 #include "kvd/tiers/remote/resp.hpp"
 
@@ -61,9 +61,10 @@ class Link {
 
   void add(Request request);
   [[nodiscard]] ServerStatus status() const;
-  [[nodiscard]] TimePoint now() const { return setup_.clock->now(); }
-  /// Ends what is under way, as where the server is off. Waits until no memory of others is touched
-  /// any more, and at most a second for the thread.
+  /// Has the thread end what is under way, as where the server is off.
+  void end();
+  /// The same, and waits until no memory of others is touched any more: for the thread, though not
+  /// for a resolver that takes more than a second.
   void stop();
 
  private:
@@ -156,6 +157,7 @@ class Link {
 
   const Setup setup_;
   const disk::EventFd wake_;
+  Ending ending_;
 
   // The thread's own:
   UniqueFd fd_;
@@ -175,10 +177,6 @@ class Link {
   std::vector<Request> incoming_;
   std::array<std::size_t, 3> queued_{};  ///< by kind as in ready_: requests that are not over
   ServerStatus status_;
-  struct End {
-    bool asked = false, done = false;
-    std::condition_variable changed;
-  } end_;
 };
 
 }  // namespace kvd::remote

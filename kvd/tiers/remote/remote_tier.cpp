@@ -101,6 +101,7 @@ RemoteTier::RemoteTier(std::shared_ptr<Desk> desk, std::shared_ptr<const Clock> 
     : desk_(std::move(desk)), clock_(std::move(clock)) {}
 
 RemoteTier::~RemoteTier() {
+  for (const auto& link : links_) link->end();
   for (const auto& link : links_) link->stop();
 }
 
