@@ -30,7 +30,7 @@ class RemoteFaults : public testing::Test {
     world_.emplace(std::vector{proxy_->address()}, password);
   }
   [[nodiscard]] bool says(const std::string& word) {
-    return test::poll_until(
+    return world_->wait_until(
         [&] { return world_->status().why.message.find(word) != std::string::npos; });
   }
   test::RuntimeFolder folder_;
@@ -53,17 +53,17 @@ TEST_F(RemoteFaults, AStoppedServerIsOffSoonAndBackWithinTenSeconds) {
   ASSERT_TRUE(world_->wait_for(true));
   ASSERT_EQ(world_->put(1), Fault::kNone);
   server_->process().signal(SIGSTOP);
-  const auto began = std::chrono::steady_clock::now();
+  world_->time_passes = true;
+  const TimePoint began = world_->time->now();
   EXPECT_EQ(world_->get(1), Fault::kClosed);
-  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
-  EXPECT_LT(took.count(), 1.0);
+  EXPECT_LT(world_->time->now() - began, std::chrono::seconds(1));
   EXPECT_FALSE(world_->status().on);
   EXPECT_THAT(world_->status().why.message, HasSubstr("says nothing"));
   server_->process().signal(SIGCONT);
-  const auto back = std::chrono::steady_clock::now();
+  const TimePoint back = world_->time->now();
   ASSERT_TRUE(world_->wait_for(true));
-  const std::chrono::duration<double> gone = std::chrono::steady_clock::now() - back;
-  EXPECT_LT(gone.count(), 10.0);
+  EXPECT_LT(world_->time->now() - back, std::chrono::seconds(10));
+  world_->time_passes = false;
   EXPECT_EQ(world_->get(1), Fault::kNone);
 }
 
@@ -92,7 +92,11 @@ TEST_F(RemoteFaults, ALateServerIsWaitedFor) {
   ASSERT_TRUE(world_->wait_for(true));
   ASSERT_EQ(world_->put(1), Fault::kNone);
   proxy_->delay_ms = 100;
-  EXPECT_EQ(world_->get(1), Fault::kNone);
+  Memory memory(world_->shape);
+  const Ticket ticket = world_->next();
+  world_->tier().get({ticket, world_->shape, world_->key(1), memory.groups(), world_->patience});
+  world_->time->advance(std::chrono::milliseconds(600));
+  EXPECT_EQ(world_->end_of(ticket).fault, Fault::kNone);
   EXPECT_TRUE(world_->status().on);
 }
 
@@ -101,14 +105,13 @@ TEST_F(RemoteFaults, AGetWhosePatienceEndsLeavesItsMemoryAlone) {
   ASSERT_EQ(world_->put(1), Fault::kNone);
   ASSERT_EQ(world_->put(2), Fault::kNone);
   server_->process().signal(SIGSTOP);
-  world_->patience = std::chrono::milliseconds(50);
   Memory memory(world_->shape);
+  const Ticket ticket = world_->next();
   world_->tier().get(
-      {world_->next(), world_->shape, world_->key(1), memory.groups(), world_->patience});
-  EXPECT_NE(world_->end_of(Ticket(3)).fault, Fault::kNone);
+      {ticket, world_->shape, world_->key(1), memory.groups(), std::chrono::milliseconds(50)});
+  world_->time->advance(std::chrono::milliseconds(60));
+  EXPECT_EQ(world_->end_of(ticket).fault, Fault::kTimedOut);
   server_->process().signal(SIGCONT);
-  world_->patience = std::chrono::seconds(20);
-  ASSERT_TRUE(world_->wait_for(true));
   EXPECT_EQ(world_->get(2), Fault::kNone);  // its value comes after the other's
   EXPECT_EQ(memory, Memory(world_->shape));
 }

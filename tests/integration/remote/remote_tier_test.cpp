@@ -114,8 +114,25 @@ TEST_F(Remote, SpreadsBlocksOverServersAndLosesOnlyTheShareOfOne) {
 }
 
 TEST_F(Remote, MeasuresTheRoundTrip) {
-  EXPECT_THAT(world_->find({1}), Each(false));
-  EXPECT_GT(world_->status().round_trip.count(), 0);
+  RemoteWorld world({server_->address()}, {}, std::make_shared<SteadyClock>());
+  ASSERT_TRUE(world.wait_for(true));
+  EXPECT_THAT(world.find({1}), Each(false));
+  EXPECT_GT(world.status().round_trip.count(), 0);
+}
+
+TEST(RemoteAddress, IsReachedByItsName) {
+  UniqueFd listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in at{};
+  at.sin_family = AF_INET;
+  at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof at;
+  ASSERT_EQ(::bind(listener.get(), reinterpret_cast<sockaddr*>(&at), size), 0);
+  ASSERT_EQ(::getsockname(listener.get(), reinterpret_cast<sockaddr*>(&at), &size), 0);
+  const std::string port = ":" + std::to_string(ntohs(at.sin_port));
+  EXPECT_FALSE(dial("localhost" + port, test::kPatience).ok()) << "nobody listens";
+  ASSERT_EQ(::listen(listener.get(), 1), 0);
+  // Where a machine calls two addresses so, nobody listens at the other.
+  EXPECT_TRUE(dial("localhost" + port, test::kPatience).ok());
 }
 
 TEST(RemoteOptions, NamesWhatIsWrongWithAServer) {
