@@ -144,7 +144,8 @@ class Link {
   void on_found(Flight& flight, std::int64_t number);
   void on_number(Flight& flight, std::int64_t number);
   void on_bulk(Flight& flight, std::int64_t bytes);
-  void on_refusal(Flight& flight, std::string_view text);
+  /// `early`: before all of it was sent.
+  void on_refusal(Flight& flight, std::string_view text, bool early);
   void on_value();
   void drop(const Request& of);
   void over(disk::Fault fault, std::vector<bool> there = {});

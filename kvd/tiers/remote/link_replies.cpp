@@ -142,9 +142,12 @@ void Link::on_line(std::string_view line) {
   const std::optional<Reply> reply = parse_reply(line);
   if (!reply || flights_.empty()) return fail(garbage(setup_.address));
   Flight& flight = flights_.front();
+  // The memory of a value that is still being sent must not be given back.
+  const bool early = flight.setting && flights_.size() == 1 && is_sending();
+  if (early && reply->kind != Reply::Kind::kError) return fail(garbage(setup_.address));
   switch (reply->kind) {
     case Reply::Kind::kError:
-      return on_refusal(flight, reply->text);
+      return on_refusal(flight, reply->text, early);
     case Reply::Kind::kNumber:
       return on_number(flight, reply->number);
     case Reply::Kind::kBulk:
@@ -265,7 +268,7 @@ void Link::on_value() {
   over(fault);
 }
 
-void Link::on_refusal(Flight& flight, std::string_view text) {
+void Link::on_refusal(Flight& flight, std::string_view text, bool early) {
   Refusal refusal = refusal_of(text);
   refusal.error.message = setup_.address + ": " + refusal.error.message;
   const Request::Kind kind = flight.request.kind;
@@ -276,7 +279,7 @@ void Link::on_refusal(Flight& flight, std::string_view text) {
   if (refusal.scope == Refusal::Scope::kValue && kind == Request::Kind::kHello) {
     return on_word(flight);  // some other program's key
   }
-  if (refusal.scope != Refusal::Scope::kWrites || kind != Request::Kind::kPut) {
+  if (refusal.scope != Refusal::Scope::kWrites || kind != Request::Kind::kPut || early) {
     return fail(refusal.error);
   }
   const TimePoint now = setup_.clock->now();
