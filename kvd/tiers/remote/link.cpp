@@ -22,6 +22,8 @@ using std::chrono::seconds;
 
 /// A server that says nothing for so long, while something is under way, is off.
 constexpr Nanoseconds kLate = milliseconds(700);
+/// The same where it goes on saying a little, but no reply is whole.
+constexpr Nanoseconds kSlow = seconds(20);
 constexpr Nanoseconds kDialTime = milliseconds(700);
 constexpr Nanoseconds kFirstPause = milliseconds(200), kLongestPause = seconds(4);
 /// An idle connection is tried so often.
@@ -117,7 +119,7 @@ void Link::connect() {
   fd_ = std::move(*fd);
   ending_.dials(false);
   state_ = State::kTrying;
-  progress_ = setup_.clock->now();
+  progress_ = replied_ = setup_.clock->now();
   say_hello();
 }
 
@@ -198,6 +200,11 @@ void Link::expire() {
                            setup_.address + " says nothing: look at its load and the network"));
   }
   if (flights_.empty() && state_ == State::kOn && now - progress_ >= kIdle) {
+  if (!flights_.empty() && now - replied_ > kSlow) {
+    return fail(make_error(
+        ErrorCode::kDeadlineExceeded,
+        setup_.address + " takes over 20 s for a reply: look at its load and the network"));
+  }
     Flight ping;
     ping.request.deadline = TimePoint::max();
     ready_[0].push_back(std::move(ping));
@@ -301,7 +308,7 @@ void Link::sum_ahead() {
 void Link::begin(Flight flight) {
   const Request& request = flight.request;
   flight.since = setup_.clock->now();
-  if (flights_.empty()) progress_ = flight.since;
+  if (flights_.empty()) progress_ = replied_ = flight.since;
   const std::string ttl = std::to_string(setup_.ttl.count() / 1'000'000);
   switch (request.kind) {
     case Request::Kind::kHello:

@@ -141,6 +141,7 @@ void Link::take_buffered() {
 void Link::on_line(std::string_view line) {
   const std::optional<Reply> reply = parse_reply(line);
   if (!reply || flights_.empty()) return fail(garbage(setup_.address));
+  replied_ = progress_;
   Flight& flight = flights_.front();
   // The memory of a value that is still being sent must not be given back.
   const bool early = flight.setting && flights_.size() == 1 && is_sending();

@@ -29,8 +29,9 @@ struct RemoteOptions {
 ///
 /// Each server has a thread ("kvd-remote") with one connection, on which requests are pipelined:
 /// finds first, then gets, then puts. Payload goes straight from and into the asker's memory. A
-/// server that fails, or says nothing for 700 ms while something is under way, is off: what was
-/// asked of it ends at once as a miss, and it is tried again, at least every four seconds.
+/// server that fails, says nothing for 700 ms while something is under way, or takes over 20 s for
+/// a reply is off: what was asked of it ends at once as a miss, and it is tried again, at least
+/// every four seconds.
 ///
 /// Source:  kvd design; RESP2.
 /// Owner:   one thread opens and closes it; all else is thread-safe. No call waits but close().

@@ -61,6 +61,22 @@ TEST_F(RemoteLies, ABlockIsNotGivenBackWhileItIsSent) {
   }
 }
 
+TEST_F(RemoteLies, AValueThatNeverEndsTurnsTheServerOff) {
+  Memory memory(world_->shape);
+  const Ticket ticket = get(memory, milliseconds(50));
+  server_.read_until("PX");
+  ASSERT_TRUE(hears(value_begins()));
+  const TimePoint began = world_->time->now();
+  while (world_->status().on && world_->time->now() - began < std::chrono::seconds(60)) {
+    world_->time->advance(milliseconds(500));
+    if (!hears("x")) break;
+  }
+  EXPECT_FALSE(world_->status().on);
+  EXPECT_GT(world_->time->now() - began, std::chrono::seconds(19));
+  EXPECT_THAT(world_->status().why.message, HasSubstr("over 20 s"));
+  EXPECT_EQ(world_->end_of(ticket).fault, Fault::kTimedOut);
+}
+
 TEST_F(RemoteLies, ALengthBeyondAllBoundsIsPassedOverOrRefused) {
   for (const char* length : {"$1099511627777\r\n", "$9223372036854775807\r\n", "$-2\r\n",
                              "$99999999999999999999\r\n", "*3\r\n", ":1\r\n", "\r\n"}) {
