@@ -113,11 +113,11 @@ void Link::turn() {
 }
 
 void Link::connect() {
-  Result<UniqueFd> fd = dial(setup_.address, kDialTime);
-  if (!fd.ok()) return fail(fd.error());
   ending_.dials(true);
-  fd_ = std::move(*fd);
+  Result<UniqueFd> fd = dial(setup_.address, kDialTime);
   ending_.dials(false);
+  if (!fd.ok()) return fail(fd.error());
+  fd_ = std::move(*fd);
   state_ = State::kTrying;
   progress_ = replied_ = setup_.clock->now();
   say_hello();
@@ -171,14 +171,15 @@ void Link::wait() {
 
 void Link::expire() {
   const TimePoint now = setup_.clock->now();
-  for (std::size_t kind = 0; kind < ready_.size(); ++kind) {
-    while (!ready_[kind].empty() && ready_[kind].front().request.deadline <= now) {
-      const Request& late = ready_[kind].front().request;
+  for (std::deque<Flight>& ready : ready_) {
+    std::erase_if(ready, [&](const Flight& flight) {
+      const Request& late = flight.request;
+      if (late.deadline > now) return false;
       if (is_asked(late.kind)) {
         answer(late, disk::Fault::kTimedOut, std::vector<bool>(late.digests.size()));
       }
-      ready_[kind].pop_front();
-    }
+      return true;
+    });
   }
   for (Flight& flight : flights_) {
     const Request& late = flight.request;
@@ -199,12 +200,12 @@ void Link::expire() {
     return fail(make_error(ErrorCode::kDeadlineExceeded,
                            setup_.address + " says nothing: look at its load and the network"));
   }
-  if (flights_.empty() && state_ == State::kOn && now - progress_ >= kIdle) {
   if (!flights_.empty() && now - replied_ > kSlow) {
     return fail(make_error(
         ErrorCode::kDeadlineExceeded,
         setup_.address + " takes over 20 s for a reply: look at its load and the network"));
   }
+  if (flights_.empty() && state_ == State::kOn && now - progress_ >= kIdle) {
     Flight ping;
     ping.request.deadline = TimePoint::max();
     ready_[0].push_back(std::move(ping));

@@ -114,6 +114,15 @@ TEST_F(RemoteLies, ALineWithoutEndTurnsItOff) {
   EXPECT_EQ(world_->end_of(ticket).fault, Fault::kClosed);
 }
 
+TEST_F(RemoteLies, EachRequestEndsInItsTimeWhateverIsBeforeIt) {
+  std::vector<Memory> memory(20, Memory(world_->shape));
+  for (int i = 0; i < 18; ++i) (void)get(memory[static_cast<std::size_t>(i)], world_->patience);
+  const Ticket hasty = get(memory[18], milliseconds(100));
+  world_->time->advance(milliseconds(200));
+  EXPECT_EQ(world_->end_of(hasty).fault, Fault::kTimedOut);
+  EXPECT_TRUE(world_->status().on);
+}
+
 TEST_F(RemoteLies, MemoryIsLeftAloneOnceTheTierHasEnded) {
   Memory memory(world_->shape);
   const Memory before = memory;
