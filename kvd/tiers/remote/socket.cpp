@@ -8,6 +8,7 @@
 #include <sys/un.h>
 
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
 #include <memory>
 #include <string_view>
@@ -53,6 +54,15 @@ Status connect_to(int fd, const sockaddr* to, socklen_t size, const std::string&
   return error == 0 ? Status() : unreachable(address, errno_words(error));
 }
 
+Result<UniqueFd> dial_one(const addrinfo& to, const std::string& address, Nanoseconds patience) {
+  UniqueFd fd(::socket(to.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!fd.valid()) return unreachable(address, errno_words(errno));
+  KVD_TRY(connect_to(fd.get(), to.ai_addr, to.ai_addrlen, address, patience));
+  const int one = 1;
+  (void)::setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+  return fd;
+}
+
 Result<UniqueFd> dial_unix(const std::string& address, Nanoseconds patience) {
   const std::string path = address.substr(kUnix.size());
   sockaddr_un to{};
@@ -96,11 +106,12 @@ Result<UniqueFd> dial(const std::string& address, Nanoseconds patience) {
   const int failed = ::getaddrinfo(parts.host.c_str(), parts.port.c_str(), &wanted, &found);
   if (failed != 0) return unreachable(address, ::gai_strerror(failed));
   const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> all(found, &::freeaddrinfo);
-  UniqueFd fd(::socket(all->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  if (!fd.valid()) return unreachable(address, errno_words(errno));
-  KVD_TRY(connect_to(fd.get(), all->ai_addr, all->ai_addrlen, address, patience));
-  const int one = 1;
-  (void)::setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+  std::int64_t count = 0;
+  for (const addrinfo* at = all.get(); at != nullptr; at = at->ai_next) ++count;
+  Result<UniqueFd> fd = dial_one(*all, address, patience / count);
+  for (const addrinfo* at = all->ai_next; at != nullptr && !fd.ok(); at = at->ai_next) {
+    fd = dial_one(*at, address, patience / count);
+  }
   return fd;
 }
 

@@ -1,8 +1,11 @@
 // What the remote tier does on servers that are well.
+#include <arpa/inet.h>
 #include <gmock/gmock.h>
+#include <sys/socket.h>
 
 #include <memory>
 
+#include "kvd/tiers/remote/socket.hpp"
 #include "tests/integration/remote/remote_world.hpp"
 #include "tests/support/redis_server.hpp"
 
