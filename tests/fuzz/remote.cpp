@@ -47,7 +47,7 @@ void refusal(View input) {
 }
 
 void value(View input) {
-  Block read = take<Block>(input);
+  auto read = take<Block>(input);
   Groups groups{read.groups[0], read.groups[1]};
   disk::SlotHeader said;
   disk::Fault fault = read_header(kShape, kKey, read.header, said);
