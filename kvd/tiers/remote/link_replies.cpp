@@ -187,10 +187,10 @@ void Link::on_hello() {
   {
     const std::lock_guard lock(mutex_);
     status_.on = true;
-    status_.why = {};
+    status_.why = {ErrorCode::kOk, {}};
   }
   no_writes_before_ = TimePoint{0};
-  setup_.change({setup_.address, true, {}});
+  setup_.change({setup_.address, true, {ErrorCode::kOk, {}}});
 }
 
 void Link::on_number(Flight& flight, std::int64_t number) {

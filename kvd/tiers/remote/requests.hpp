@@ -53,14 +53,15 @@ struct Completion {
 struct Change {
   std::string server;
   bool on = false;
-  Error why;  ///< why it is off, with the remedy
+  /// Off: why, with the remedy. On: why nothing is written there, or Ok.
+  Error why{ErrorCode::kOk, {}};
 };
 
 /// A server, for a person; numbers since the tier was opened.
 struct ServerStatus {
   std::string server;  ///< as configured
   bool on = false;
-  Error why;  ///< off: why; on: why nothing is written there, or Ok
+  Error why{ErrorCode::kOk, {}};  ///< as in Change
   std::uint64_t loads = 0, misses = 0, stores = 0, renewals = 0, finds = 0, errors = 0, offs = 0;
   Bytes in, out;
   Nanoseconds round_trip{0};  ///< of small requests, smoothed; 0: not measured

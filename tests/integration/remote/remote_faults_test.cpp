@@ -80,6 +80,8 @@ TEST_F(RemoteFaults, AKilledServerComesBackEmpty) {
   ASSERT_GE(world_->changes.size(), 3u);
   EXPECT_FALSE(world_->changes[1].on);
   EXPECT_TRUE(world_->changes.back().on);
+  EXPECT_EQ(world_->changes.back().why.code, ErrorCode::kOk);
+  EXPECT_EQ(world_->status().why.code, ErrorCode::kOk);
 }
 
 TEST_F(RemoteFaults, AnIdleServerThatStopsIsNoticed) {

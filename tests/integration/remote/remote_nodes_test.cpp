@@ -163,6 +163,7 @@ TEST_F(RemoteNodes, WhatOneStoresTheOtherLoads) {
   EXPECT_EQ(on_second.leading(2), 0u);
   ASSERT_TRUE(on_second.finds(1)) << second_->log();
   EXPECT_TRUE(on_second.load(1));
+  EXPECT_THAT(second_->log(), HasSubstr("remote server " + server_->address() + " is on"));
   EXPECT_TRUE(poll_until([&] { return remote(*second_)["loads"] == 8; }));
   EXPECT_TRUE(poll_until([&] { return remote(*first_)["stores"] == 8; }));
   EXPECT_EQ(second_->metric("kvd_remote_blocks_total{direction=\"load\"}"), 8);
