@@ -519,8 +519,9 @@ typedef struct kvd_block_piece {
 } kvd_block_piece;
 
 /* Lookups of the cache answer KVD_WOULD_BLOCK while kvd asks the servers that nodes share
- * (remote.servers) for what it lacks, and are to be asked again soon: for a tenth of the time that
- * computing takes, and at most 0.2 s. Without it they answer at once what is known by then. */
+ * (remote.servers) for what it lacks, for a tenth of the time that computing takes and at most
+ * 0.2 s, and while it opens what the disk has of them. They are to be asked again soon. Without the
+ * flag they answer at once what is known by then. */
 #define KVD_CACHE_AWAIT_REMOTE 1u
 
 typedef struct kvd_cache_options {

@@ -292,8 +292,9 @@ struct CacheOptions {
   std::uint64_t region_id = 0;     ///< where the blocks are; 0: to look up and drop alone
   std::uint64_t blocks = 0;        ///< how many there are in the region
   std::vector<BlockPiece> pieces;  ///< of a block, in the order in which they are kept
-  /// Lookups fail with WouldBlock while kvd asks remote servers for what it lacks, and are to be
-  /// asked again soon: for a tenth of the time that computing takes, and at most 0.2 s.
+  /// Lookups fail with WouldBlock, and are to be asked again soon, while kvd opens the disk's files
+  /// or asks remote servers for what it lacks: for a tenth of the time that computing takes, and at
+  /// most 0.2 s.
   bool await_remote = false;
 };
 

@@ -207,9 +207,9 @@ class Client(Requests, Scheduling):
         block_bytes: bytes of all pieces of a block together.
         region: where the `blocks` blocks are, each made of the `pieces`; None: the cache is only
           for lookups and drops.
-        await_remote: lookups raise WouldBlock while kvd asks the servers that nodes share for what
-          it lacks, and are to be made again soon: for a tenth of the time that computing takes,
-          and at most 0.2 s.
+        await_remote: lookups raise WouldBlock, and are to be made again soon, while kvd opens the
+          disk's files or asks the servers that nodes share for what it lacks: for a tenth of the
+          time that computing takes, and at most 0.2 s.
 
         Raises InvalidArgument where the pieces are not within the region or do not add up."""
         return Cache(

@@ -47,8 +47,8 @@ void DiskCache::forget(const store::KeySpace& space, const Digest& digest) {
   for (Row& row : runs_.at(run->second).rows) row.dropped = row.dropped || row.digest == digest;
 }
 
-Nanoseconds DiskCache::opening_patience(const Session& session, std::int64_t tokens) const {
-  const double seconds = Knowledge::prefill_token_s(session) * static_cast<double>(tokens);
+Nanoseconds DiskCache::opening_patience(planner::Seconds prefill_token, std::int64_t tokens) const {
+  const double seconds = prefill_token.count() * static_cast<double>(tokens);
   return std::clamp(Nanoseconds(static_cast<std::int64_t>(1e9 * seconds)), kLeastPatience,
                     context_.config.disk.patience);
 }

@@ -81,7 +81,7 @@ class DiskCache {
   /// Whether reading this many of its blocks pays.
   [[nodiscard]] bool pays(const Asked& asked, Count count);
   /// Has the remote store asked for the blocks behind the `known` leading ones. Whether its answer
-  /// should be waited for now.
+  /// should be waited for now, or the files that are being opened.
   [[nodiscard]] bool awaits_answer(const Asked& asked, std::size_t known);
   struct Coming {
     std::size_t blocks = 0;        ///< leading blocks of the chain
@@ -176,8 +176,9 @@ class DiskCache {
     bool told = false;  ///< it has failed, and the device may still touch the memory
   };
 
-  /// How long a request with `tokens` to compute waits until it is known what the files hold.
-  [[nodiscard]] Nanoseconds opening_patience(const Session& session, std::int64_t tokens) const;
+  /// How long whoever has `tokens` to compute waits until it is known what the files hold.
+  [[nodiscard]] Nanoseconds opening_patience(planner::Seconds prefill_token,
+                                             std::int64_t tokens) const;
   [[nodiscard]] Asked asked_by(const Request& request, const store::KeySpace& space) const;
   [[nodiscard]] std::optional<Place> where(const Disk& disk, const store::KeySpace& space,
                                            const Digest& digest) const;

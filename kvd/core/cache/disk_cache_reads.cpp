@@ -56,8 +56,9 @@ bool DiskCache::brings(Request& request, const store::KeySpace& space, std::size
   const bool knows = where(*disk, space, next).has_value();
   if (!knows && disk->opening) {
     const auto tokens = static_cast<std::int64_t>((asked - known) * session.shape.block_tokens);
+    const planner::Seconds prefill(Knowledge::prefill_token_s(session));
     return request.content.awaits_disk =
-               context_.now - disk->since < opening_patience(session, tokens);
+               context_.now - disk->since < opening_patience(prefill, tokens);
   }
   if (!knows) {
     Asked by = asked_by(request, space);
@@ -108,9 +109,15 @@ std::optional<DiskCache::Place> DiskCache::where(const Disk& disk, const store::
 }
 
 bool DiskCache::awaits_answer(const Asked& asked, std::size_t known) {
-  const Disk* disk = remote_.on() ? classes_.find(asked.space) : nullptr;
+  const Disk* disk = classes_.find(asked.space);
   if (disk == nullptr) return false;
   const std::size_t left = asked.chain.size() - known;
+  if (classes_.has_disk() && disk->opening) {
+    const auto tokens = static_cast<std::int64_t>(left * asked.block_tokens);
+    const Nanoseconds patience = opening_patience(asked.prefill_token, tokens);
+    if (context_.now - disk->since < patience) return true;
+  }
+  if (!remote_.on()) return false;
   const double patience = context_.load->patience(costs(*disk, asked, {left, left})).count();
   return remote_.awaits(asked.space, asked.chain.subspan(known),
                         std::min(kLongestAnswer, kAnswerShare * patience));

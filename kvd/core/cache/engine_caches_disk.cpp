@@ -35,8 +35,9 @@ void EngineCaches::on_lookup(const Command& command, const EngineCache& cache,
   const Session& session = requests_.sessions().at(command.engine);
   const Leading found = leading(session, cache, asked.digests);
   if (asked.await && found.awaits) {
-    return context_.refuse(command, ErrorCode::kWouldBlock,
-                           "remote servers are being asked for these blocks: ask again");
+    return context_.refuse(
+        command, ErrorCode::kWouldBlock,
+        "the disk or remote servers are being asked for these blocks: ask again");
   }
   rows_.asked(cache.space, asked.digests);
   context_.reply(command, ValueReply{found.blocks});

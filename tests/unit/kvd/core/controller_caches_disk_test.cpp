@@ -357,6 +357,27 @@ TEST_F(CachesAllOnDisk, ButWhatIsParked) {
   EXPECT_EQ(node.disk.under_way(), 1u) << "the control";
 }
 
+TEST_F(CachesOnDisk, ALookupThatAwaitsTheirFilesIsAskedAgainForAWhile) {
+  Placer engine(node);
+  const auto look = [&](bool await) {
+    CacheBlocks asked{engine.cache, Op::kLookup, false, 0, {}, {}, await};
+    asked.digests.push_back(ByteNode::digest(1));
+    return node.command(engine.id, asked);
+  };
+  EXPECT_EQ(ByteNode::code(look(true)), ErrorCode::kWouldBlock);
+  EXPECT_EQ(ByteNode::value(look(false)), 0u) << "whoever does not wait is told what is known";
+  node.now += std::chrono::seconds(2);
+  EXPECT_EQ(ByteNode::value(look(true)), 0u) << "opening them takes too long";
+}
+
+TEST_F(CachesOnDisk, ALookupAwaitsNoFilesThatAreOpen) {
+  Placer engine(node);
+  node.finish_disk();
+  CacheBlocks asked{engine.cache, Op::kLookup, false, 0, {}, {}, true};
+  asked.digests.push_back(ByteNode::digest(1));
+  EXPECT_EQ(ByteNode::value(node.command(engine.id, asked)), 0u);
+}
+
 /// Remote servers that nodes share, and no disk.
 class CachesOnServers : public testing::Test {
  protected:
