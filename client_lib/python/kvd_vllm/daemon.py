@@ -79,11 +79,11 @@ class Link(Index):
     def lookup(self, digests: Sequence[bytes]) -> int | None:
         if self._cache is None:
             return None
-        cache, asked = self._cache, digests[:_MOST_BLOCKS]
+        opened, asked = self._cache, digests[:_MOST_BLOCKS]
 
         def leading() -> int:
             try:
-                return cache.lookup(asked, timeout=self._budget)
+                return opened.lookup(asked, timeout=self._budget)
             except kvd_client.WouldBlock:
                 return _NOT_YET
 

@@ -17,12 +17,13 @@ from typing import Any
 import ctest
 from grafana_foundation_sdk.models import dashboard as grafana
 from kvd_process import KvdProcess, free_port, poll_until
+from redis_process import FOLDER, RedisProcess
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
 PROMETHEUS = Path(os.environ["KVDTEST_MONITORING"], "prometheus/prometheus")
 DASHBOARD = json.loads((DEPLOY / "grafana/kvd.json").read_text())
-# On the host backend there is no GPU to tell of.
-ABSENT = {"kvd_gpu_info"}
+# On the host backend there is no GPU to tell of, and without Redis no server that nodes share.
+ABSENT = {"kvd_gpu_info"} | (set() if FOLDER else {"kvd_remote_"})
 
 
 class Prometheus:
@@ -83,12 +84,22 @@ class Scrape(unittest.TestCase):
     def setUp(self) -> None:
         folder = Path(self.enterContext(tempfile.TemporaryDirectory(prefix="kvd-monitoring-")))
         # The load waits in line for its first tokens, for as long as the test takes.
-        self.kvd = self.enterContext(KvdProcess(
-            metrics=True, extra="[slo.default]\nttft = '600s'\ntbt = '10s'\ntpot = '10s'\n"))
+        goals = "[slo.default]\nttft = '600s'\ntbt = '10s'\ntpot = '10s'\n"
+        self.kvd = self.enterContext(KvdProcess(metrics=True, extra=self.remote(folder) + goals))
         self.engine = self.start_engine()
         self.prometheus = self.enterContext(
             Prometheus(folder, f"127.0.0.1:{self.kvd.metrics_port}"))  # fmt: skip
         self.come_true("rate(kvd_tokens_total[10s]) > 0")
+
+    def remote(self, folder: Path) -> str:
+        """A Redis that kvd keeps blocks on."""
+        if not FOLDER:
+            return ""
+        redis = self.enterContext(RedisProcess())
+        secret = folder / "secret"
+        secret.write_text("s" * 64)
+        secret.chmod(0o600)
+        return f"[remote]\nservers = '{redis.address}'\nsecret_file = '{secret}'\n"
 
     def start_engine(self) -> subprocess.Popen[bytes]:
         """Decodes for longer than the test takes."""
