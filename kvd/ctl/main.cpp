@@ -491,7 +491,9 @@ std::string misspelt(const CLI::App& app, int argc, char** argv) {
       }
     }
     if (nearest.empty()) return "";  // values
-    if (nearest != word) return "\"" + word + "\" is no command; the nearest is " + nearest;
+    if (nearest != word) {
+      return std::string("\"").append(word).append("\" is no command; the nearest is ") + nearest;
+    }
     at = at->get_subcommand(nearest);
   }
   return "";
