@@ -7,10 +7,7 @@
 namespace kvd::core {
 
 Waits::Waits(Ground& ground, const std::vector<RotationInput>& asked)
-    : context_(ground.context),
-      requests_(ground.requests),
-      line_(ground.line),
-      drains_(ground.drains) {
+    : requests_(ground.requests), line_(ground.line), drains_(ground.drains) {
   for (const RotationInput& input : asked) add(input);
   for (const auto& [key, request] : ground.requests.all()) {
     if (request.promised) makes_way_.insert(requests_.session_of(request).info.domain);

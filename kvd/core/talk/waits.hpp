@@ -29,7 +29,6 @@ class Waits {
   [[nodiscard]] WaitReason inside(const Request& request) const;
   [[nodiscard]] WaitReason outside(const Request& request) const;
 
-  Context& context_;
   Requests& requests_;
   ServingOrder& line_;
   const Drains& drains_;
