@@ -199,7 +199,10 @@ std::optional<std::string> fault_of_chamber(const std::string& includer,
     const auto from = floor_of(room, includer);
     const auto to = floor_of(room, target);
     if (!from || !to) return "this folder has no place in the chambers of include_rules.cpp";
-    if (*to > *from) return includer + " may not include " + target + ", which is above it";
+    if (*to > *from) {
+      return std::string(includer).append(" may not include ").append(target) +
+             ", which is above it";
+    }
   }
   return std::nullopt;
 }

@@ -143,8 +143,8 @@ TEST(GridAxes, ClassesAreRefusedThatDoNotFitTheMachines) {
         std::tuple{"\"share\": 0.3", "\"share\": 0", "shares between"},
         std::tuple{"\"ttft\": 6", "\"ttft\": 0.5", "tightest"},
         std::tuple{"\"parts\"", "\"bits\"", "parts"},
-        std::tuple{"{\"share\": 0.3, \"ttft\": 6},", "", ""},
-        std::tuple{"\"l20-llama2-7b\"], \"apart\"", "\"a\", \"b\", \"c\"], \"apart\"",
+        std::tuple{R"({"share": 0.3, "ttft": 6},)", "", ""},
+        std::tuple{R"("l20-llama2-7b"], "apart")", R"("a", "b", "c"], "apart")",
                    "fewer classes"}}) {
     std::string text = kClasses;
     const std::size_t at = text.find(from);
