@@ -80,8 +80,8 @@ class DiskCache {
   [[nodiscard]] Count leading(const store::KeySpace& space, std::span<const Digest> chain);
   /// Whether reading this many of its blocks pays.
   [[nodiscard]] bool pays(const Asked& asked, Count count);
-  /// Has the remote store asked for the blocks behind the `known` leading ones. Whether its answer
-  /// should be waited for now, or the files that are being opened.
+  /// Whether to wait now for the blocks behind the `known` leading ones: while files are opened
+  /// that may hold them, and while the remote store, which this asks for them, has not answered.
   [[nodiscard]] bool awaits_answer(const Asked& asked, std::size_t known);
   struct Coming {
     std::size_t blocks = 0;        ///< leading blocks of the chain

@@ -51,16 +51,8 @@ bool DiskCache::brings(Request& request, const store::KeySpace& space, std::size
   request.content.awaits_disk = false;
   Disk* disk = known < asked ? classes_.find(space) : nullptr;
   if (disk == nullptr) return false;
-  const Session& session = requests_.session_of(request);
   const Digest& next = request.content.chain[known];
-  const bool knows = where(*disk, space, next).has_value();
-  if (!knows && disk->opening) {
-    const auto tokens = static_cast<std::int64_t>((asked - known) * session.shape.block_tokens);
-    const planner::Seconds prefill(Knowledge::prefill_token_s(session));
-    return request.content.awaits_disk =
-               context_.now - disk->since < opening_patience(prefill, tokens);
-  }
-  if (!knows) {
+  if (!where(*disk, space, next)) {
     Asked by = asked_by(request, space);
     by.chain = by.chain.first(asked);
     return request.content.awaits_disk = awaits_answer(by, known);

@@ -39,8 +39,8 @@ void Link::receive() {
   }
 }
 
-// Bytes read; none or fewer: there are none for now. A value goes straight where it belongs, and
-// what follows it into the buffer.
+// Returns how many bytes it read, or -1 where there are none for now. A value goes straight where
+// it belongs, and what follows it into the buffer.
 std::int64_t Link::read_some() {
   static thread_local std::array<char, 65536> passed;
   std::array<iovec, 64> parts;

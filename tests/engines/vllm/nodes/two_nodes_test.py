@@ -16,7 +16,7 @@ from kvd_process import KvdProcess, poll_until
 from redis_process import FOLDER, MISSING, RedisProcess
 from vllm_process import Bench, largest_difference
 
-BLOCK, BLOCKS, TAIL, ANSWER = 32, 23, 24, 40  # of the prompt: full blocks, and tokens behind them
+BLOCK, BLOCKS, TAIL, ANSWER = 32, 23, 24, 40  # the prompt has BLOCKS full blocks and TAIL tokens more
 FULL = BLOCK * BLOCKS
 HIT = "external_prefix_cache_hits"
 PATIENT = {"step_budget_s": 2.0}  # the machine may be busy
