@@ -16,6 +16,7 @@
 # KVD_REQUIRE=monitoring has Prometheus and Grafana's schemas fetched (monitoring.sh), 40 MB.
 # KVD_REQUIRE=redis has Debian's Redis fetched (redis.sh), 2 MB.
 # KVD_REQUIRE=rest has schemathesis fetched (rest.sh), 20 MB.
+# KVD_REQUIRE=routers has vllm-router, Dynamo's indexer and Valkey fetched (routers.sh), 110 MB.
 set -eu
 
 BUILD_PACKAGES="g++ cmake ninja-build make ccache git pkg-config ca-certificates"
@@ -154,6 +155,13 @@ install_rest() {
   say "schemathesis: $python"
 }
 
+install_routers() {
+  requires routers || return 0
+  folder=$(sh "$root/deploy/ci/routers.sh" --fetch) ||
+    fail "vllm-router could not be fetched, and KVD_REQUIRE=$KVD_REQUIRE asks for it"
+  say "vllm-router: $folder"
+}
+
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 extra=""
@@ -174,3 +182,4 @@ install_vllm
 install_monitoring
 install_redis
 install_rest
+install_routers
