@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import tempfile
+import tomllib
 import unittest
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from cloudcoil.models.prometheus_operator.v1 import PrometheusRule, ServiceMonit
 
 FOLDER = Path(__file__).parents[3] / "deploy/kubernetes"
 PROMETHEUS = FOLDER.parent / "prometheus"
+ROUTER = Path(os.environ.get("KVDTEST_ROUTERS", ""), "bin/vllm-router")
 KVD = f"{os.environ['KVDTEST_BIN_DIR']}/kvd"
 
 
@@ -25,9 +27,17 @@ def documents(name: str) -> list[dict[str, Any]]:
     return [each for each in yaml.safe_load_all((FOLDER / name).read_text()) if each]
 
 
+def named(name: str) -> dict[tuple[str, str], dict[str, Any]]:
+    return {(each["kind"], each["metadata"]["name"]): each for each in documents(name)}
+
+
+def printed(script: str) -> list[dict[str, Any]]:
+    run = subprocess.run(["sh", FOLDER / script], capture_output=True, check=True)
+    return [each for each in yaml.safe_load_all(run.stdout) if each]
+
+
 def for_gpus() -> dict[str, Any]:
-    run = subprocess.run(["sh", FOLDER / "gpu.sh"], capture_output=True, check=True)
-    return {each["kind"]: each for each in yaml.safe_load_all(run.stdout) if each}
+    return {each["kind"]: each for each in printed("gpu.sh")}
 
 
 def printed_rules() -> dict[str, Any]:
@@ -44,7 +54,7 @@ class Manifests(unittest.TestCase):
 
     def test_are_valid(self) -> None:
         version = kubernetes_validate.latest_version()
-        for document in [*self.kvd.values(), self.engine]:
+        for document in [*self.kvd.values(), self.engine, *printed("valkey.sh"), *documents("nodes.yaml")]:
             kubernetes_validate.validate(document, version, strict=True)
 
     def test_the_one_for_gpus_is_valid_and_differs_in_what_a_gpu_takes(self) -> None:
@@ -130,6 +140,61 @@ class Manifests(unittest.TestCase):
         [mount] = container["volumeMounts"]
         self.assertEqual(container["env"], [
             {"name": "KVD_ENDPOINT", "value": f"{mount['mountPath']}/attach.sock"}])  # fmt: skip
+
+    def test_nodes_share_blocks_by_a_server_that_is_theirs(self) -> None:
+        kvd = {each["kind"]: each for each in printed("valkey.sh")}
+        pod = kvd["DaemonSet"]["spec"]["template"]["spec"]
+        remote = tomllib.loads(kvd["ConfigMap"]["data"]["kvd.toml"])["remote"]
+        found = named("nodes.yaml")
+        name, port = remote["servers"].split(":")
+        [served] = found["Service", name]["spec"]["ports"]
+        [valkey] = found["Deployment", name]["spec"]["template"]["spec"]["containers"]
+        self.assertEqual((served["port"], served["targetPort"]), (int(port), valkey["ports"][0]["name"]))
+        self.assertEqual(valkey["ports"][0]["containerPort"], int(port))
+        [mount] = [each for each in pod["containers"][0]["volumeMounts"] if each["name"] == "remote"]
+        [volume] = [each["secret"] for each in pod["volumes"] if each["name"] == "remote"]
+        self.assertEqual(volume["defaultMode"] & 0o077, 0)  # kvd refuses what others may read
+        for key in ("secret_file", "password_file"):
+            self.assertEqual(str(Path(remote[key]).parent), mount["mountPath"])
+        asked = valkey["env"][0]["valueFrom"]["secretKeyRef"]
+        self.assertEqual((asked["name"], asked["key"]), (volume["secretName"], Path(remote["password_file"]).name))
+        policy = found["NetworkPolicy", "cache"]["spec"]
+        self.assertEqual(policy["podSelector"]["matchLabels"], found["Deployment", name]["metadata"]["labels"])
+        [allowed] = policy["ingress"][0]["from"]
+        self.assertEqual(allowed["podSelector"]["matchLabels"], kvd["DaemonSet"]["metadata"]["labels"])
+        mounts = {each["name"]: str(each["volumeMounts"]) for each in pod["containers"]}
+        self.assertEqual([name for name in mounts if "remote" in mounts[name]], ["kvd"])
+
+    def test_nodes_with_gpus_share_blocks_too(self) -> None:
+        gpus = subprocess.run(["sh", FOLDER / "gpu.sh"], capture_output=True, check=True).stdout
+        both = subprocess.run(["sh", FOLDER / "valkey.sh", "-"], input=gpus, capture_output=True, check=True).stdout
+        [config] = [each for each in yaml.safe_load_all(both) if each["kind"] == "ConfigMap"]
+        self.assertEqual(tomllib.loads(config["data"]["kvd.toml"]).keys(), {"backend", "paths", "pool", "remote"})
+        self.assertIn('backend = "cuda"', config["data"]["kvd.toml"])
+
+    def test_the_router_asks_both_engines_of_its_node(self) -> None:
+        pod = named("nodes.yaml")["DaemonSet", "vllm"]["spec"]["template"]["spec"]
+        of = {each["name"]: each for each in pod["containers"]}
+
+        def flag(name: str, flag: str) -> str:
+            arguments = of[name]["args"]
+            return str(arguments[arguments.index(flag) + 1])
+
+        for name in ("prefill", "decode"):
+            url = f"http://{flag(name, '--host')}:{flag(name, '--port')}"
+            self.assertEqual(flag("router", f"--{name}"), url)
+            environment = {each["name"]: each["value"] for each in of[name]["env"]}
+            sockets = [each for each in of[name]["volumeMounts"] if each["name"] == "kvd"][0]["mountPath"]
+            self.assertEqual(environment["KVD_ENDPOINT"], f"{sockets}/attach.sock")
+        self.assertEqual(of["prefill"]["securityContext"], of["decode"]["securityContext"])
+        self.assertEqual(str(of["router"]["ports"][0]["containerPort"]), flag("router", "--port"))
+
+    @unittest.skipUnless(ROUTER.exists(), "vllm-router is not fetched: sh deploy/ci/routers.sh --fetch")
+    def test_the_router_knows_its_flags(self) -> None:
+        pod = named("nodes.yaml")["DaemonSet", "vllm"]["spec"]["template"]["spec"]
+        [router] = [each for each in pod["containers"] if each["name"] == "router"]
+        run = subprocess.run([ROUTER, *router["args"], "--none-such"], capture_output=True, text=True, timeout=60)
+        self.assertEqual(run.stderr.splitlines()[-1], "vllm-router: error: unrecognized arguments: --none-such")
 
     def test_the_monitor_finds_the_metrics(self) -> None:
         [monitor] = documents("servicemonitor.yaml")
