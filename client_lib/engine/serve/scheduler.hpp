@@ -91,7 +91,7 @@ class Scheduler {
   void drop_ended(std::vector<Run>& runs);
   /// A run of its prompt may begin behind tokens that were found computed.
   void begin_behind(std::uint64_t request, Job& job, const Run& run);
-  void tell_answer(std::uint64_t request, const Job& job);
+  void tell_answer(std::uint64_t request, Job& job, bool ended);
   /// Beside the iteration that computes, unless it is off.
   Status plan_next();
   [[nodiscard]] std::vector<Sequence> batch_of(const std::vector<Run>& runs) const;

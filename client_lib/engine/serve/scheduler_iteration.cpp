@@ -126,11 +126,15 @@ void Scheduler::begin_behind(std::uint64_t request, Job& job, const Run& run) {
   if (job.made() == 0) delivery_.found(request, job.found);
 }
 
-/// What it answered is a part of the next prompt of the same conversation.
-void Scheduler::tell_answer(std::uint64_t request, const Job& job) {
-  if (job.computed <= job.told) return;
+/// What it answered is a part of the next prompt of the same conversation, and of this one's where
+/// another engine goes on with it: that needs each block as soon as it is full.
+void Scheduler::tell_answer(std::uint64_t request, Job& job, bool ended) {
+  const std::uint64_t block = memory_.block_tokens();
+  const bool fills = job.computed / block > job.told / block;
+  if (job.computed <= job.told || (!ended && !fills)) return;
   const std::span<const Token> tokens(job.tokens);
   const Status told = memory_.extend(request, tokens.subspan(job.told, job.computed - job.told));
+  job.told = job.computed;
   lost_ = lost_ || told.code() == ErrorCode::kUnavailable;
 }
 
@@ -163,7 +167,7 @@ void Scheduler::advance(const std::vector<Run>& runs,
     job.computed += run.entry.tokens;
     const bool at_end = job.computed == job.tokens.size();
     const bool ended = at_end && take_token(found->first, job, *next++);
-    if (ended) tell_answer(found->first, job);
+    tell_answer(found->first, job, ended);
     reports_.push_back({found->first, job.computed, ended});
     if (ended) jobs_.erase(found);
   }
