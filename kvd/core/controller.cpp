@@ -164,6 +164,13 @@ bool Controller::is_behind() const {
 
 bool Controller::drains() const { return house_->ground.drains.status().has_value(); }
 
+bool Controller::drained() const {
+  const Drains& drains = house_->ground.drains;
+  const std::optional<DrainStatus> drain = drains.status();
+  const std::optional<RemoteWrites> to_remote = drains.to_remote();
+  return drain && drain->left == 0 && (!to_remote || to_remote->left == 0);
+}
+
 std::string Controller::validate() const { return house_->validate(); }
 
 Bytes Controller::region_bytes(EngineId engine) const {
@@ -180,8 +187,8 @@ void Controller::House::end_event() {
   ground.prefixes.name_on();
   // Blocks that are about to be cleared should go neither to DRAM nor to disk.
   if (!clearing) {
-    ground.cache_copies.make_ahead();
     ground.disk.write_ahead();
+    if (ground.drains.copies_ahead()) ground.cache_copies.make_ahead();
   }
   ground.keeping.tell();
   parts.sessions.tell_returned();

@@ -45,6 +45,8 @@ class Controller {
   [[nodiscard]] bool is_behind() const;
   /// The whole node is out of service.
   [[nodiscard]] bool drains() const;
+  /// It is, and nothing is left: no request that has begun, no block for the remote store.
+  [[nodiscard]] bool drained() const;
   /// Blocks that the files of a class have, for the next daemon.
   [[nodiscard]] std::vector<DiskFound::Block> on_disk(DiskId disk) const;
   /// Bytes that domains hold beyond what they are now allowed; they give them back as they come

@@ -19,7 +19,6 @@ constexpr std::size_t kMostMadeWay = 512, kMostTries = 64;
 }  // namespace
 
 void CacheCopies::make_ahead() {
-  if (!context_.tuning.rotation.eager) return;
   Bytes most = budget_.per_step(DeviceId(0));
   for (std::uint32_t device = 1; device < store_.hbm.count(); ++device) {
     most = std::min(most, budget_.per_step(DeviceId(device)));

@@ -11,8 +11,8 @@ namespace kvd::core {
 
 /// Copies to DRAM cached blocks that only HBM has. A request's blocks are copied while it runs
 /// (dram_copies.hpp); blocks of a request that ended before that are copied here, so that HBM can
-/// give them up without loss and nobody has to wait. It copies only while rotation.eager is set, in
-/// the background, and where DRAM has room or holds blocks that save less.
+/// give them up without loss and nobody has to wait. It copies in the background, and where DRAM
+/// has room or holds blocks that save less.
 ///
 /// Source: kvd/DESIGN.md "Blocks that are found again".
 ///
@@ -26,6 +26,7 @@ class CacheCopies {
   void make_ahead();
   /// False: the copy is not one of these.
   [[nodiscard]] bool on_copy(const CopyFinished& finished);
+  [[nodiscard]] bool idle() const { return copies_.empty(); }
   /// DRAM slots of copies under way.
   [[nodiscard]] std::size_t slots() const;
 

@@ -57,7 +57,9 @@ Nanoseconds DiskCache::opening_patience(planner::Seconds prefill_token, std::int
 
 void DiskCache::write_ahead() {
   if (!classes_.has_disk() && !remote_.on()) return;
-  for (std::size_t i = 0; i < kMostNamed && writes_.size() < kMostWrites; ++i) {
+  remote_.offer_all();
+  for (std::size_t i = 0; i < kMostNamed && writes_.size() < kMostWrites && remote_.takes_more();
+       ++i) {
     const std::optional<store::ForDisk> row = store_.cache.next_for_disk();
     if (!row) break;
     if (row->touches >= context_.config.disk.admission.least) write(*row);

@@ -8,10 +8,12 @@ namespace kvd::core {
 namespace {
 
 /// Names that one question has, and questions under way.
-constexpr std::size_t kMostAsked = 4096, kMostAsking = 16;
+constexpr std::size_t kMostAsked = 4096, kMostAsking = 240;
 constexpr std::size_t kMostRemoteWrites = 8;
 /// The most rows that wait for their write. Beyond it the oldest are forgotten.
 constexpr std::size_t kMostWaiting = 16384;
+/// Rows that wait for their write before write_all() offers more.
+constexpr std::size_t kEnough = 4096;
 /// The most rows that one event looks at.
 constexpr std::size_t kMostLooked = 1024;
 
@@ -63,13 +65,23 @@ void RemoteStore::on_found(const RemoteFound& found) {
 
 // ---- writing ----
 
+std::size_t RemoteStore::left() const {
+  return (all_ ? all_->left() : 0) + waiting_.size() + writes_.size();
+}
+
+bool RemoteStore::takes_more() const { return !all_ || waiting_.size() < kEnough; }
+
 void RemoteStore::offer(const store::ForDisk& row) {
-  if (!on() || row.touches < context_.config.remote.admission.least) return;
+  if (!on() || (!all_ && row.touches < context_.config.remote.admission.least)) return;
   if (waiting_.size() >= kMostWaiting) {
     waiting_.pop_front();
     ++context_.counters.prefixes.lower[kRemoteTier].refused;
   }
   waiting_.push_back(row.row);
+}
+
+void RemoteStore::offer_all() {
+  if (all_ && takes_more()) all_->offer();
 }
 
 void RemoteStore::write_ahead() {
@@ -88,7 +100,7 @@ bool RemoteStore::write(const store::ForDisk& row) {
   const Digest name = classes_.remote_name(row.space, row.digest);
   if (names_.there(name, context_.now)) return true;
   const Bytes counts = std::min(disk->row_bytes(), context_.config.remote.bytes_per_s);
-  if (!budget_.take(counts, context_.now)) return false;
+  if (!all_ && !budget_.take(counts, context_.now)) return false;
   const Ticket ticket = context_.orders.next_ticket();
   // DRAM may give the row up meanwhile: its slots wait for the end of the write.
   store_.tiers.copy_reads(ticket, Tier::kDram, row.dram);

@@ -11,6 +11,7 @@
 #include "kvd/core/cache/disk_classes.hpp"
 #include "kvd/core/cache/remote_names.hpp"
 #include "kvd/core/ledger/context.hpp"
+#include "kvd/store/cache/all_rows.hpp"
 #include "kvd/store/index/disk_admission.hpp"
 #include "kvd/store/store.hpp"
 
@@ -43,6 +44,22 @@ class RemoteStore {
   /// A read there has shown whether the block is there.
   void learn(const Digest& name, bool there) { names_.answer(name, there, context_.now); }
 
+  /// From now on every cached row is written, without regard to remote.write and remote.budget: the
+  /// node is about to end. Precondition: on().
+  void write_all() { all_.emplace(store_.cache); }
+  void write_by_rule() { all_.reset(); }
+  [[nodiscard]] bool writes_all() const { return all_.has_value(); }
+  /// Has the cache offer the next part of what write_all() wants.
+  void offer_all();
+  /// Rows that write_all() has yet to write, at most.
+  [[nodiscard]] std::size_t left() const;
+  /// write_all() has written what DRAM had, so other rows may push it out.
+  [[nodiscard]] bool wrote_all() const {
+    return all_ && all_->over() && waiting_.empty() && writes_.empty();
+  }
+  /// Whether offered rows find room to wait. What comes by the rule pushes out what waits longest.
+  [[nodiscard]] bool takes_more() const;
+
   /// The row is written in its turn, where the rule admits it.
   void offer(const store::ForDisk& row);
   /// Orders writes of offered rows, a few at a time, as far as the budget allows.
@@ -72,7 +89,8 @@ class RemoteStore {
   store::WriteBudget budget_;
   std::map<Ticket, std::vector<Digest>> asking_;  ///< names
   std::map<Ticket, Write> writes_;
-  std::deque<store::RowId> waiting_;  ///< for their write; some are not, or not any more
+  std::optional<store::AllRows> all_;  ///< of write_all()
+  std::deque<store::RowId> waiting_;   ///< for their write; some are not, or not any more
 };
 
 }  // namespace kvd::core

@@ -374,6 +374,8 @@ struct Drain {
   bool cancel = false;  ///< puts it back in service
   /// Patience with what runs; none: until it ends.
   std::optional<Nanoseconds> patience = std::nullopt;
+  /// What is cached is written to the remote store. Precondition: it is the node, and has one.
+  bool to_remote = false;
 };
 struct Beat {
   EngineId engine;  ///< its heartbeat word moved

@@ -83,6 +83,12 @@ struct DrainStatus {
   std::uint64_t left = 0;  ///< requests of the engine, or engines of the node: see Drains
 };
 
+/// Cached blocks that go to the remote store, as the node is out of service.
+struct RemoteWrites {
+  std::uint64_t left = 0, stored = 0;
+  std::uint64_t lost = 0;  ///< they could not be written
+};
+
 /// A cache that an engine has open. Caches of equal models and sizes find each other's blocks.
 struct CacheStatus {
   std::string model;  ///< the name that the engine gave; empty: it gave none
@@ -326,7 +332,8 @@ struct ControllerStatus {
   DiskRates disk_rates;  ///< rates of the slowest class of blocks
   std::vector<DiskModel> disk_models;
   std::vector<RemoteServer> remote_servers;
-  std::optional<DrainStatus> drain;  ///< drain of the node; none: it is in service
+  std::optional<DrainStatus> drain;       ///< drain of the node; none: it is in service
+  std::optional<RemoteWrites> to_remote;  ///< none: nothing goes there for the drain
   /// What the policies would be asked now, so that a decision can be repeated elsewhere.
   std::vector<RotationInput> rotation_inputs;
   std::vector<AdmissionInput> admission_inputs;

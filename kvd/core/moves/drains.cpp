@@ -31,6 +31,7 @@ void Drains::on_drain(const Drain& drain) {
   const auto session = requests_.sessions().find(drain.engine);
   if (drain.engine && session == requests_.sessions().end()) return;
   auto& draining = drain.engine ? session->second.life.draining : node_;
+  if (!drain.engine) write_all(drain.to_remote && !drain.cancel);
   if (drain.cancel) {
     if (!draining) return;
     draining.reset();
@@ -46,6 +47,29 @@ void Drains::on_drain(const Drain& drain) {
                 (drain.engine ? "engine '" + session->second.info.name + "' is"
                               : "the node with all its engines is") +
                     std::string(" taken out of service: it gets nothing new") + until);
+}
+
+void Drains::write_all(bool all) {
+  if (!disk_.remote().on() || all == disk_.remote().writes_all()) return;
+  all ? disk_.remote().write_all() : disk_.remote().write_by_rule();
+  before_ = {};
+  before_ = written();
+}
+
+RemoteWrites Drains::written() const {
+  const Counters::Prefixes::Lower& counters = context_.counters.prefixes.lower[kRemoteTier];
+  const std::uint64_t copies = copies_.idle() ? 0 : 1;
+  return {disk_.remote().left() + copies, counters.stores - before_.stored,
+          counters.store_failures + counters.refused - before_.lost};
+}
+
+std::optional<RemoteWrites> Drains::to_remote() const {
+  return disk_.remote().writes_all() ? std::optional(written()) : std::nullopt;
+}
+
+bool Drains::copies_ahead() const {
+  if (disk_.remote().writes_all()) return disk_.remote().wrote_all();
+  return context_.tuning.rotation.eager;
 }
 
 Draining Drains::drained(const Drain& drain, const std::optional<Draining>& before) const {

@@ -4,6 +4,9 @@
 #include <optional>
 
 #include "ipc/vocabulary/result.hpp"
+#include "kvd/core/cache/cache_copies.hpp"
+#include "kvd/core/cache/disk_cache.hpp"
+#include "kvd/core/door/status.hpp"
 #include "kvd/core/ledger/context.hpp"
 #include "kvd/core/ledger/requests.hpp"
 #include "kvd/core/moves/request_memory.hpp"
@@ -20,6 +23,10 @@ namespace kvd::core {
 /// that has not begun. The engine itself sends on what waits there, and at a deadline nothing of it
 /// ends. Regions belong to the engine until it gives them back.
 ///
+/// What the node has cached can be written to the remote store meanwhile, so that other nodes go on
+/// where this one ends. Blocks of HBM alone come to DRAM once those of DRAM are written, as they
+/// may push them out.
+///
 /// Source: kvd/DESIGN.md "Out of service".
 ///
 /// Owner: control thread. Cost: O(requests of the session) while it drains, else O(1).
@@ -30,8 +37,9 @@ class Drains {
       "this engine is taken out of service: send the request to another one, or put it back with "
       "kvdctl drain --cancel";
 
-  Drains(Context& context, Requests& requests, RequestMemory& memory)
-      : context_(context), requests_(requests), memory_(memory) {}
+  Drains(Context& context, Requests& requests, RequestMemory& memory, DiskCache& disk,
+         const CacheCopies& copies)
+      : context_(context), requests_(requests), memory_(memory), disk_(disk), copies_(copies) {}
 
   /// Does nothing for an engine that does not exist.
   void on_drain(const Drain& drain);
@@ -41,6 +49,8 @@ class Drains {
   [[nodiscard]] bool drains(const Session& session) const { return node_ || session.life.draining; }
   /// Ends what should not run any more, after the step's reports were taken.
   void end_left(Session& session);
+  /// Whether blocks that HBM alone has may be copied to DRAM now (CacheCopies).
+  [[nodiscard]] bool copies_ahead() const;
   /// At every tick: tells once when an engine has nothing left.
   void watch();
 
@@ -50,15 +60,22 @@ class Drains {
   [[nodiscard]] std::optional<DrainStatus> status(const Session& session) const;
   /// The same for the node; `left` counts engines that have something left.
   [[nodiscard]] std::optional<DrainStatus> status() const;
+  /// None: nothing is written there for the drain.
+  [[nodiscard]] std::optional<RemoteWrites> to_remote() const;
 
  private:
+  void write_all(bool all);
+  [[nodiscard]] RemoteWrites written() const;
   [[nodiscard]] Draining drained(const Drain& drain, const std::optional<Draining>& before) const;
   void put_back(EngineId engine);
 
   Context& context_;
   Requests& requests_;
   RequestMemory& memory_;
+  DiskCache& disk_;
+  const CacheCopies& copies_;
   std::optional<Draining> node_;
+  RemoteWrites before_;  ///< what was stored and lost before the drain
 };
 
 }  // namespace kvd::core

@@ -45,7 +45,7 @@ struct Ground {
         keeping(context, store, classes),
         prefixes(context, store, requests, knowledge, disk),
         memory(store, requests, lateness, prefixes, context.config.max_given_up),
-        drains(context, requests, memory) {}
+        drains(context, requests, memory, disk, cache_copies) {}
 
   Context context;
   store::Store store;

@@ -178,6 +178,7 @@ ControllerStatus StatusBuilder::build() {
   }
   out.on_disk = disk_.bytes();
   out.drain = drains_.status();
+  out.to_remote = drains_.to_remote();
   out.disk_rates = disk_.rates();
   out.disk_models = disk_.models();
   for (std::uint32_t device = 0; device < store_.hbm.count(); ++device) {

@@ -69,6 +69,8 @@ class RowsByEntry {
     rows_[entry.value] = row;
   }
   void erase(EntryId entry) { rows_[entry.value] = RowId(); }
+  /// No entry from this one on has a row.
+  [[nodiscard]] EntryId end() const { return EntryId(static_cast<std::uint32_t>(rows_.size())); }
   template <class F>
   void each(F visit) const {
     for (EntryId entry(1); entry.value < rows_.size(); ++entry.value) {
@@ -191,6 +193,7 @@ class Cache {
  private:
   friend void clear(Cache& cache, DomainId domain);
   friend void put_back_alone(Cache& cache, RowId row);
+  friend class AllRows;
   friend class KeptRows;
   friend class PlacedRows;
 

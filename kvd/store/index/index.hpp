@@ -131,6 +131,10 @@ class Index {
   [[nodiscard]] std::size_t allocated_bytes() const;
   /// Empty while all counts are those of a walk over all blocks; else the fault in words.
   [[nodiscard]] std::string validate() const;
+  /// How many blocks were stored since the block was stored or found last.
+  friend double age(const Index& index, EntryId id) {
+    return index.clock_ - index.entries_[id].last;
+  }
 
  private:
   struct Space {

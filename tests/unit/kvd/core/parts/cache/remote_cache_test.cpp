@@ -7,6 +7,8 @@
 namespace kvd::core {
 namespace {
 
+using ::testing::AnyOf;
+
 Config with_remote(std::uint32_t touches = 2) {
   Config config = small_config();
   config.remote.name = test::plain_disk_name;
@@ -35,6 +37,13 @@ class RemoteCacheTest : public DiskFixture {
     EXPECT_EQ(sut.find(request), Found::kSoon) << "waits for the answer";
     answer(asks().at(0), true);
     return request;
+  }
+  void drain(bool to_remote) {
+    ground.drains.on_drain({EngineId(), !to_remote, std::nullopt, to_remote});
+  }
+  Digest name(Session& session, std::uint8_t text, std::uint32_t block) {
+    const store::KeySpace space{kModel, session.info.domain, session.class_id, 1};
+    return disk.classes().remote_name(space, digest(text, block));
   }
   std::size_t sent_seen = 0, fetched_seen = 0, asks_seen = 0;
 };
@@ -159,6 +168,65 @@ TEST_F(RemoteCacheTest, AClassIsNotForgottenWhileItsBlocksAreUnderWay) {
   session.costs = {};
   (void)disk.expire();
   finish(orders);
+}
+
+TEST_F(RemoteBudgetTest, ADrainWritesAllThatIsCachedTheLatestUsedFirst) {
+  Session& session = attach();
+  leave_in_dram(session, 8, 7);
+  leave_in_dram(session, 8, 8);
+  EXPECT_TRUE(sent().empty());
+  drain(true);
+  EXPECT_EQ(ground.drains.to_remote()->left, 4u);
+  std::vector<WriteRemote> orders;
+  for (int event = 0; event < 8; ++event) {
+    for (const WriteRemote& order : sent()) orders.push_back(order);
+  }
+  ASSERT_EQ(orders.size(), 4u) << "though the budget is one block";
+  EXPECT_THAT(orders[0].block.name, AnyOf(name(session, 8, 0), name(session, 8, 1)));
+  EXPECT_THAT(orders[3].block.name, AnyOf(name(session, 7, 0), name(session, 7, 1)));
+  finish(orders);
+  EXPECT_EQ(ground.drains.to_remote()->left, 0u);
+  EXPECT_EQ(ground.drains.to_remote()->stored, 4u);
+  leave_in_dram(session, 8, 9);
+  finish(sent());
+  EXPECT_EQ(ground.drains.to_remote()->stored, 6u) << "what comes meanwhile goes, too";
+  drain(false);
+  EXPECT_FALSE(ground.drains.to_remote().has_value());
+  leave_in_dram(session, 8, 10);
+  EXPECT_TRUE(sent().empty()) << "by the rule again";
+}
+
+TEST_F(RemoteCacheTest, ADrainBringsWhatHbmAloneHasOnceDramIsWritten) {
+  ground.context.tuning.rotation.eager = false;
+  Session& session = attach();
+  leave_in_dram(session, 8, 7);
+  ground.memory.end(computed(session, 8, 8));
+  drain(true);
+  for (int event = 0; event < 8; ++event) {
+    if (ground.drains.to_remote()->stored < 2) {
+      EXPECT_FALSE(ground.drains.copies_ahead()) << "a copy may push out what is not written yet";
+    }
+    finish(sent());
+  }
+  EXPECT_EQ(ground.drains.to_remote()->stored, 2u);
+  EXPECT_GE(ground.drains.to_remote()->left, 2u);
+  EXPECT_TRUE(ground.drains.copies_ahead());
+  ground.cache_copies.make_ahead();
+  for (const CopySlots& copy : emitted<CopySlots>()) {
+    (void)ground.cache_copies.on_copy({copy.ticket, true, kSlot, Nanoseconds(1000)});
+  }
+  ground.store.cache.follow();
+  for (int event = 0; event < 8; ++event) finish(sent());
+  EXPECT_EQ(ground.drains.to_remote()->stored, 4u);
+  EXPECT_EQ(ground.drains.to_remote()->left, 0u);
+}
+
+TEST_F(RemoteCacheTest, ADrainSaysWhatCouldNotBeWritten) {
+  leave_in_dram(attach(), 8, 7);
+  drain(true);
+  for (int event = 0; event < 8; ++event) finish(sent(), false);
+  EXPECT_EQ(ground.drains.to_remote()->lost, 2u);
+  EXPECT_EQ(ground.drains.to_remote()->left, 0u) << "it ends all the same";
 }
 
 TEST_F(RemoteBudgetTest, NoMoreIsWrittenThanTheBudgetOfASecond) {
