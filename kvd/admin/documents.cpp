@@ -568,6 +568,17 @@ Json drain_json(const core::DrainStatus& drain, TimePoint now) {
           {"deadline_s", std::move(left)}};
 }
 
+Json node_drain_json(const ControllerStatus& status, TimePoint now) {
+  if (!status.drain) return nullptr;
+  Json out = drain_json(*status.drain, now);
+  out["to_remote"] = nullptr;
+  if (const auto& blocks = status.to_remote) {
+    if (blocks->left > 0 && status.drain->left == 0) out["state"] = "writing";
+    out["to_remote"] = {{"left", blocks->left}, {"stored", blocks->stored}, {"lost", blocks->lost}};
+  }
+  return out;
+}
+
 }  // namespace
 
 std::string drain_document(const ControllerStatus& status, TimePoint now) {
@@ -580,8 +591,7 @@ std::string drain_document(const ControllerStatus& status, TimePoint now) {
     one["region_bytes"] = engine.region.value;
     engines[std::to_string(engine.id.value)] = std::move(one);
   }
-  return to_text({{"node", status.drain ? drain_json(*status.drain, now) : Json()},
-                  {"engines", std::move(engines)}});
+  return to_text({{"node", node_drain_json(status, now)}, {"engines", std::move(engines)}});
 }
 
 std::string refusal_document(const Refusal& refusal) {

@@ -312,7 +312,16 @@ class PatchReader {
     }
     for (const auto& [key, deadline] : value.items()) {
       const std::string place = pointer(path, key);
-      if (key != "deadline_s") return refuse(place, "no such key; known is deadline_s");
+      if (key == "to_remote" && engine == 0) {
+        if (!deadline.is_boolean()) return refuse(place, "must be true or false");
+        if (!deadline) continue;
+        assignment.key = static_cast<std::uint32_t>(DrainKey::kDrainToRemote);
+        continue;
+      }
+      if (key != "deadline_s") {
+        return refuse(place, engine == 0 ? "no such key; known are deadline_s, to_remote"
+                                         : "no such key; known is deadline_s");
+      }
       if (deadline.is_null()) continue;
       const double seconds = deadline.is_number() ? deadline.get<double>() : -1;
       if (!(seconds >= 0 && seconds <= kLongest)) {

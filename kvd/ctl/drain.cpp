@@ -27,14 +27,23 @@ std::string left_text(const std::string& who, const Json& drain) {
   return text(drain.at("left")) + what + " left";
 }
 
+std::string blocks_text(const Json& blocks) {
+  if (blocks.is_null()) return "";
+  return "; to remote servers: " + text(blocks.at("stored")) + " blocks stored, " +
+         text(blocks.at("left")) + " left, " + text(blocks.at("lost")) + " lost";
+}
+
 void add(const std::string& who, const Json& drain, DrainProgress& out) {
   const std::string state = text(drain.at("state"));
   const Json& deadline = drain.at("deadline_s");
   out.drained = out.drained && state == "drained";
   out.late = out.late || state == "late";
+  const Json blocks = drain.value("to_remote", Json());
+  out.lost = out.lost || (state == "drained" && !blocks.is_null() && blocks.at("lost") != 0);
   out.line += called(who, drain) + ": " + state + " for " + seconds(drain.at("since_s")) + ", " +
               left_text(who, drain) +
-              (deadline.is_null() ? "" : ", deadline in " + seconds(deadline)) + "\n";
+              (deadline.is_null() ? "" : ", deadline in " + seconds(deadline)) +
+              blocks_text(blocks) + "\n";
 }
 
 }  // namespace
@@ -49,6 +58,10 @@ Result<std::string> drain_patch(const DrainCall& call) {
   Json how = nullptr;
   if (!call.cancel) how = Json::object();
   if (!call.cancel && call.deadline_s) how["deadline_s"] = *call.deadline_s;
+  if (call.to_remote && (call.cancel || call.who != kNode)) {
+    return make_error(ErrorCode::kInvalidArgument, "--to-remote goes with \"drain node\"");
+  }
+  if (call.to_remote) how["to_remote"] = true;
   const Json patch = call.who == kNode ? Json{{kNode, how}} : Json{{"engines", {{call.who, how}}}};
   return patch.dump();
 }

@@ -13,7 +13,8 @@ struct DrainCall {
   std::string who;                   ///< "node", or an engine's number; empty: only show
   std::optional<double> deadline_s;  ///< none: what runs goes on to its end
   bool cancel = false;
-  bool wait = false;  ///< go on and print until nothing is left
+  bool to_remote = false;  ///< what the node has cached goes to the remote servers
+  bool wait = false;       ///< go on and print until nothing is left
 };
 
 /// The merge-patch of /v1/drain that does it. Errors: InvalidArgument for a name that is neither.
@@ -24,6 +25,7 @@ struct DrainProgress {
   std::string line;      ///< for a person
   bool drained = false;  ///< nothing is left, or nobody is out of service
   bool late = false;     ///< the deadline is past, and something is left
+  bool lost = false;     ///< it is drained, and some block could not be written
 };
 /// Read from a document of /v1/drain. Errors: Internal when it is not the JSON that this knows.
 [[nodiscard]] Result<DrainProgress> drain_progress(const std::string& who,

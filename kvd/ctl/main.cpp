@@ -33,7 +33,8 @@ constexpr const char* kFooter =
     "\nKVD_ADMIN_URL and KVD_ADMIN_TOKEN_FILE stand for --url and --token-file.\n"
     "Exit codes: 0 done, 1 refused by the daemon, 2 wrong usage, 3 no daemon reached;\n"
     "doctor: 0 nothing is wrong (warnings aside), 1 something is;\n"
-    "drain --wait: 0 nothing is left, 1 the deadline is past and something is.\n"
+    "drain --wait: 0 nothing is left, 1 the deadline is past and something is, or blocks are "
+    "lost.\n"
     "Examples:\n"
     "  kvdctl status\n"
     "  kvdctl engines --json\n"
@@ -46,6 +47,7 @@ constexpr const char* kFooter =
     "  kvdctl cache clear\n"
     "  kvdctl drain 3 --deadline 60 --wait    (engine 3 out of service; kvdctl engines)\n"
     "  kvdctl drain node                      (all engines, and who would attach)\n"
+    "  kvdctl drain node --to-remote --wait   (what it has cached goes to the remote servers)\n"
     "  kvdctl drain node --cancel             (back into service)\n"
     "  kvdctl top                             (live, in the whole terminal)\n"
     "  kvdctl events --follow\n"
@@ -159,6 +161,8 @@ void add_drain(CLI::App& app, Arguments& arguments) {
                   "Seconds after which what is left ends, too")
       ->check(CLI::Range(0.0, 31'536'000.0));
   sub->add_flag("--cancel", arguments.drain.cancel, "Put it back into service");
+  sub->add_flag("--to-remote", arguments.drain.to_remote,
+                "Of the node: write what is cached to the remote servers, for other nodes");
   sub->add_flag("--wait", arguments.drain.wait,
                 "Print how far it is until nothing is left, or 10 s after the deadline");
 }
@@ -447,7 +451,9 @@ int follow_drain(Arguments& arguments, std::string document) {
       std::fflush(stdout);
       before = now->line;
     }
-    if (!arguments.drain.wait || now->drained) return kDone;
+    if (!arguments.drain.wait) return kDone;
+    if (now->drained && now->lost) return fail(kRefused, "some blocks are lost: see kvdctl remote");
+    if (now->drained) return kDone;
     if (now->late && ++late > kPatience) return fail(kRefused, "something is left, see above");
     wait(1);
     const auto next = ask_for(arguments.request);
@@ -458,7 +464,7 @@ int follow_drain(Arguments& arguments, std::string document) {
 
 int run_drain(Arguments& arguments) {
   DrainCall& call = arguments.drain;
-  if (call.who.empty() && (call.cancel || call.deadline_s)) {
+  if (call.who.empty() && (call.cancel || call.deadline_s || call.to_remote)) {
     return fail(kUsage, "drain: name an engine, or the node");
   }
   if (const Status status = complete_token(arguments); !status.ok()) return fail(status.error());

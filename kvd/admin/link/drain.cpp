@@ -20,6 +20,7 @@ void add(TagSum& sum, std::int64_t who, const std::optional<core::DrainStatus>& 
 std::uint64_t tag_of_drain(const core::ControllerStatus& status) {
   TagSum sum;
   add(sum, 0, status.drain);
+  sum.add(status.to_remote ? 1 : 0);
   for (const core::EngineStatus& engine : status.engines)
     add(sum, engine.id.value, engine.service.drain);
   return sum.value();
@@ -32,7 +33,7 @@ Result<std::vector<core::Drain>> drains_of(const core::ControllerStatus& status,
   std::vector<core::Drain> drains;
   for (const Assignment& assignment : assignments) {
     const auto key = static_cast<DrainKey>(assignment.key);
-    if (key != DrainKey::kDrain && key != DrainKey::kCancel) {
+    if (key != DrainKey::kDrain && key != DrainKey::kCancel && key != DrainKey::kDrainToRemote) {
       return make_error(ErrorCode::kInvalidArgument, ": no such key");
     }
     core::Drain drain;
@@ -40,6 +41,14 @@ Result<std::vector<core::Drain>> drains_of(const core::ControllerStatus& status,
       drain.engine = EngineId(static_cast<std::uint32_t>(assignment.number));
     }
     drain.cancel = key == DrainKey::kCancel;
+    drain.to_remote = key == DrainKey::kDrainToRemote;
+    if (drain.to_remote && drain.engine) {
+      return make_error(ErrorCode::kInvalidArgument, "engines: only the node drains to_remote");
+    }
+    if (drain.to_remote && status.remote_servers.empty()) {
+      return make_error(ErrorCode::kUnavailable,
+                        "node: there is no remote server; name one in remote.servers");
+    }
     if (!drain.cancel && assignment.whole != kAutomatic) {
       drain.patience = Nanoseconds(std::max<std::int64_t>(0, assignment.whole));
     }

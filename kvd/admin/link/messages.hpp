@@ -122,8 +122,9 @@ enum class QuotaKey : std::uint32_t {
 };
 
 /// What can be done to an engine or to the node. kDrain has the nanoseconds after which the
-/// remaining requests end; kAutomatic: they run to their end.
-enum class DrainKey : std::uint32_t { kDrain = 3000, kCancel };
+/// remaining requests end; kAutomatic: they run to their end. kDrainToRemote is the same, for the
+/// node.
+enum class DrainKey : std::uint32_t { kDrain = 3000, kCancel, kDrainToRemote };
 
 constexpr std::size_t kMostAssignments = 256;
 constexpr std::size_t kMostTags = 8;

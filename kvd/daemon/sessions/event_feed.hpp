@@ -43,6 +43,7 @@ class EventFeed {
   [[nodiscard]] const core::Tuning& tuning() const { return controller_->tuning(); }
   [[nodiscard]] bool is_behind() const { return controller_->is_behind(); }
   [[nodiscard]] bool drains() const { return controller_->drains(); }
+  [[nodiscard]] bool drained() const { return controller_->drained(); }
 
  private:
   std::unique_ptr<core::Controller> controller_;

@@ -202,6 +202,11 @@ TEST_F(AdminServiceTest, EnginesAndTheNodeAreTakenOutOfServiceAndPutBack) {
   EXPECT_EQ(json::parse(answer.body)["node"]["state"], "late");
   backend.edit([](Snapshot& s) { s.status.drain->left = 0; });
   EXPECT_EQ(json::parse(sut.handle(get("/v1/drain")).body)["node"]["state"], "drained");
+  EXPECT_TRUE(json::parse(sut.handle(get("/v1/drain")).body)["node"]["to_remote"].is_null());
+  backend.edit([](Snapshot& s) { s.status.to_remote = core::RemoteWrites{7, 5, 1}; });
+  const json node = json::parse(sut.handle(get("/v1/drain")).body)["node"];
+  EXPECT_EQ(node["state"], "writing");
+  EXPECT_EQ(node["to_remote"], json::parse(R"({"left": 7, "stored": 5, "lost": 1})"));
 }
 
 TEST_F(AdminServiceTest, DrainsThatCannotBeAreRefusedWithTheirPath) {
@@ -219,6 +224,9 @@ TEST_F(AdminServiceTest, DrainsThatCannotBeAreRefusedWithTheirPath) {
                        {R"({"node": {"deadline_s": -1}})", 400, "/node/deadline_s"},
                        {R"({"node": {"deadline_s": 1e300}})", 400, "/node/deadline_s"},
                        {R"({"node": {"deadline": 1}})", 400, "/node/deadline"},
+                       {R"({"node": {"to_remote": 1}})", 400, "/node/to_remote"},
+                       {R"({"node": {"to_remote": true}})", 503, ""},
+                       {R"({"engines": {"3": {"to_remote": true}}})", 400, "/engines/3/to_remote"},
                        {R"({"nodes": {}})", 400, "/nodes"},
                        {R"([])", 400, ""}};
   for (const Row& row : kRows) {

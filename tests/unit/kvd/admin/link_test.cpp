@@ -43,6 +43,7 @@ Snapshot full_snapshot() {
   s.status.engines[1].service.classes[0].oldest.goals = 2.5;
   s.status.engines[1].service.drain = core::DrainStatus{TimePoint(1), TimePoint(22), 3};
   s.status.drain = core::DrainStatus{TimePoint(1), std::nullopt, 23};
+  s.status.to_remote = core::RemoteWrites{24, 25, 26};
   s.status.requests.resize(2);
   s.status.requests[1].vlt_s = -0.25;
   s.status.requests[1].goals.late_s = 7.5;
@@ -95,6 +96,7 @@ TEST(SnapshotBytes, HoldAllThatIsShown) {
   EXPECT_EQ(sut.status.engines[1].service.classes[0].oldest.goals, 2.5);
   EXPECT_EQ(sut.status.engines[1].service.drain->deadline, TimePoint(22));
   EXPECT_EQ(sut.status.drain->left, 23u);
+  EXPECT_EQ(sut.status.to_remote->lost, 26u);
   EXPECT_EQ(sut.status.requests[1].vlt_s, -0.25);
   EXPECT_EQ(sut.status.requests[1].goals.late_s, 7.5);
   EXPECT_EQ(sut.status.requests[1].waits_for, WaitReason::kDisk);
