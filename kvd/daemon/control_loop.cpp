@@ -43,7 +43,7 @@ Status ControlLoop::open() {
 Status ControlLoop::serve(const std::atomic<bool>& stopping) {
   Parts& parts = *parts_;
   realtime_.emplace(parts.config.promptness.realtime == "auto", clock_);
-  while (!stopping) {
+  while (!stopping || !ends()) {
     parts.copies.take_finished();
     KVD_TRY(parts.device->health());
     const bool rings = parts.rings.take_turn();
@@ -56,6 +56,16 @@ Status ControlLoop::serve(const std::atomic<bool>& stopping) {
     for (const Poller::Ready& ready : parts.poller.wait(patience)) dispatch(ready);
   }
   return {};
+}
+
+bool ControlLoop::ends() {
+  const Nanoseconds patience = parts_->config.remote.drain;
+  if (patience == Nanoseconds(0) || !parts_->workers.remotes) return true;
+  if (!end_at_) {
+    end_at_ = clock_.now() + patience;
+    parts_->events.feed(core::Drain{EngineId(), false, Nanoseconds(0), /*to_remote=*/true});
+  }
+  return parts_->events.drained() || clock_.now() >= *end_at_;
 }
 
 void ControlLoop::dispatch(const Poller::Ready& ready) {
@@ -181,8 +191,7 @@ Result<core::Tuning> ControlLoop::make_change(
     return parts_->events.tuning();
   }
   if (change.part == admin::link::Part::kDrain) {
-    KVD_ASSIGN_OR_RETURN(const auto drains,
-                         admin::link::drains_of(parts_->events.status(), change, assignments));
+    KVD_ASSIGN_OR_RETURN(const auto drains, admin::link::drains_of(status(), change, assignments));
     for (const core::Drain& drain : drains) parts_->events.feed(drain);
     return parts_->events.tuning();
   }

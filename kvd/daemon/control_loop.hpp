@@ -34,7 +34,8 @@ class ControlLoop {
 
   /// Engines may attach when it returns. Errors: Unavailable when the kernel watches no more.
   [[nodiscard]] Status open();
-  /// Serves until `stopping`. Errors: DeviceError when the device is lost.
+  /// Serves until `stopping`, and then by drain.to_remote until what is cached is written. Errors:
+  /// DeviceError when the device is lost.
   [[nodiscard]] Status serve(const std::atomic<bool>& stopping);
   /// After serve(): lets copies end and ends all sessions.
   void drain();
@@ -70,6 +71,8 @@ class ControlLoop {
   void reload(const Config& config);
 
  private:
+  /// It was told to stop, and nothing is left to be written.
+  [[nodiscard]] bool ends();
   void dispatch(const Poller::Ready& ready);
   void tick();
   void run_tasks();
@@ -87,6 +90,7 @@ class ControlLoop {
   EventLog& log_;
   const Clock& clock_;
   SocketWatch sockets_;
+  std::optional<TimePoint> end_at_;         ///< none: it was not told to stop yet
   std::optional<RealtimeThread> realtime_;  ///< while it serves
   Config configured_;                       ///< what the next start has of it, as far as is known
 };

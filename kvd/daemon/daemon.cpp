@@ -180,7 +180,7 @@ Status Daemon::clear_cache(Nanoseconds timeout) {
 }
 
 std::string Daemon::why_not_ready() const {
-  if (!ready_ || drains_) return "starting or draining; try again";
+  if (!ready_ || drains_ || stopping_) return "starting or draining; try again";
   const std::string unreachable = loop_->unreachable();
   return unreachable.empty() ? "" : "no engine can attach: " + unreachable;
 }

@@ -75,6 +75,8 @@ struct RemoteSettings {
   Nanoseconds ttl{std::chrono::hours(24)};  ///< of a block that nobody asks for
   std::string write = "touched";            ///< touched or all
   Bytes budget = 100 * kMiB;                ///< written in a second at most
+  /// drain.to_remote: how long kvd, told to end, writes what it has cached; zero: it does not.
+  Nanoseconds drain{0};
   [[nodiscard]] std::vector<std::string> list() const;
 };
 

@@ -21,6 +21,7 @@ constexpr Nanoseconds kMaxBurst{10'000'000};    ///< an engine's step
 constexpr Bytes kMaxSize = kGiB * 1024 * 1024;  ///< 1 PiB: sums of sizes never overflow
 constexpr Bytes kLeastDisk = 16 * kMiB;
 constexpr Nanoseconds kLeastTtl = std::chrono::minutes(1), kMostTtl = std::chrono::hours(365 * 24);
+constexpr Nanoseconds kMostLastWrites = std::chrono::hours(1);
 constexpr std::uint32_t kMaxTouches = 100;
 constexpr std::int64_t kMaxSlabCount = SlotId::kMaxSlabs - 1;
 constexpr std::uint32_t kMaxRequests = 4096;  // as many as one step message holds
@@ -292,6 +293,10 @@ void check_remote(const Config& config, Faults& faults) {
   }
   if (remote.budget < kMiB) {
     faults.push_back("remote.budget: must be at least 1 MiB, is " + kSize.format(remote.budget));
+  }
+  if (config.remote.drain < Nanoseconds(0) || config.remote.drain > kMostLastWrites) {
+    faults.push_back("drain.to_remote: must be at most 1h, or never, is " +
+                     kDurationOrNever.format(config.remote.drain));
   }
 }
 

@@ -152,6 +152,12 @@ Keys remote_keys() {
           "remote.budget", "bytes written there in a second at most, or unlimited",
           "lower where the network is others', too", kSizeOrUnlimited,
           [](auto& c) -> auto& { return c.remote.budget; }),
+      key(
+          "drain.to_remote",
+          "how long kvd, told to end, writes to remote.servers what it has cached, or never",
+          "where sessions go on at another node when this one is stopped: what the service manager "
+          "grants before it kills",
+          kDurationOrNever, [](auto& c) -> auto& { return c.remote.drain; }),
   };
 }
 

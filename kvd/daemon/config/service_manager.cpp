@@ -1,6 +1,7 @@
 #include "kvd/daemon/config/service_manager.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <iterator>
 #include <optional>
@@ -50,8 +51,8 @@ void notify_service_manager(std::string_view state) {
 
 std::string unit_text(const Config& config) {
   std::string text =
-      "# Made by `kvd --print-unit`; again when pools, folders or remote servers change. Its "
-      "place:\n"
+      "# Made by `kvd --print-unit`; again when pools, folders, remote servers or drain.to_remote "
+      "change. Its place:\n"
       "# /etc/systemd/system/kvd.service.d/kvd.conf\n"
       "[Unit]\n"
       "# kvd that was killed, or waits for memory (status 75), is started again without end.\n"
@@ -63,6 +64,10 @@ std::string unit_text(const Config& config) {
     text +=
         "# kvd asks remote.servers; else it speaks to nobody beyond this "
         "machine.\nIPAddressAllow=any\n";
+  if (config.remote.drain > Nanoseconds(0)) {
+    const auto seconds = std::chrono::ceil<std::chrono::seconds>(config.remote.drain);
+    text += "TimeoutStopSec=" + std::to_string(seconds.count() + 15) + "s\n";
+  }
   const auto folders = other_folders(config);
   if (!folders.empty())
     text += "# They have to be there, and kvd's: install -d -o kvd -g kvd FOLDER\n";
