@@ -47,6 +47,7 @@ LEFT_OUT: dict[str, dict[str, str]] = {
     "nodes.md": {
         "sh deploy/kubernetes/valkey.sh": "needs a cluster; a test holds what it prints against the schemas",
         "kubectl": "needs a cluster; the same test reads the manifests",
+        "kvdctl drain node --to-remote": "needs a Redis server; the test of sessions that move types it",
     },
     "vllm.md": {
         "": "vLLM is 0.9 GB and wants a model; `sh deploy/test.sh --vllm` runs it on real processes",

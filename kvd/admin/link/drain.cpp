@@ -46,7 +46,7 @@ Result<std::vector<core::Drain>> drains_of(const core::ControllerStatus& status,
       return make_error(ErrorCode::kInvalidArgument, "engines: only the node drains to_remote");
     }
     if (drain.to_remote && status.remote_servers.empty()) {
-      return make_error(ErrorCode::kUnavailable,
+      return make_error(ErrorCode::kNotFound,
                         "node: there is no remote server; name one in remote.servers");
     }
     if (!drain.cancel && assignment.whole != kAutomatic) {

@@ -225,7 +225,7 @@ TEST_F(AdminServiceTest, DrainsThatCannotBeAreRefusedWithTheirPath) {
                        {R"({"node": {"deadline_s": 1e300}})", 400, "/node/deadline_s"},
                        {R"({"node": {"deadline": 1}})", 400, "/node/deadline"},
                        {R"({"node": {"to_remote": 1}})", 400, "/node/to_remote"},
-                       {R"({"node": {"to_remote": true}})", 503, ""},
+                       {R"({"node": {"to_remote": true}})", 404, ""},
                        {R"({"engines": {"3": {"to_remote": true}}})", 400, "/engines/3/to_remote"},
                        {R"({"nodes": {}})", 400, "/nodes"},
                        {R"([])", 400, ""}};
