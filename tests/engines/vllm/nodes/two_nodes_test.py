@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import random
 import shutil
+import subprocess
 import unittest
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from vllm_process import Bench, largest_difference
 
 BLOCK, BLOCKS, TAIL, ANSWER = 32, 23, 24, 40  # the prompt has BLOCKS full blocks and TAIL tokens more
 FULL = BLOCK * BLOCKS
+MOVED = 30  # tokens that a session has when it moves
 HIT = "external_prefix_cache_hits"
 PATIENT = {"step_budget_s": 2.0}  # the machine may be busy
 STATS = {"disable_log_stats": False}
@@ -86,6 +88,34 @@ class TwoNodes(unittest.TestCase):
             self.assertEqual(found["counters"][HIT], FULL, scheduler)
             self.assertEqual(found["scheduled"], found["needed"] - FULL, scheduler)
             self.assertEqual(second.get("/v1/remote")["loads"], BLOCKS, scheduler)
+
+    def test_an_answer_goes_on_at_another_node_after_a_drain(self) -> None:
+        """The first node writes nothing by itself, as nobody has asked for a block again."""
+        self.settings = self.settings.replace('write = "all"', 'write = "touched"')
+        first = self.node()
+        with bench.engine("moves", first.endpoint, engine=STATS, extra=PATIENT, prompts=[prompt()], answer=ANSWER,
+                          pause_at=MOVED + 2) as engine:  # fmt: skip
+            engine.wait_for_pause()
+            self.assertEqual(self.redis.keys(), [])
+            token = bench.folder / "token"
+            token.write_text(first.token)
+            said = subprocess.run(
+                [f"{os.environ['KVDTEST_BIN_DIR']}/kvdctl", "--url", f"http://127.0.0.1:{first.port}",
+                 "--token-file", token, "drain", "node", "--to-remote", "--deadline", "0"],
+                capture_output=True, text=True, timeout=60)  # fmt: skip
+            self.assertEqual(said.returncode, 0, said.stderr)
+            done = poll_until(lambda: first.get("/v1/drain")["node"]["to_remote"]["left"] == 0)
+            self.assertTrue(done, first.get("/v1/drain"))
+        so_far = prompt() + stock["tokens"][0][:MOVED]
+        found = (len(so_far) - 1) // BLOCK * BLOCK
+        self.assertGreater(found, FULL, "a block of the answer")
+        second = self.node()
+        with bench.engine("goes_on", second.endpoint, engine=STATS, extra=PATIENT, model=there, prompts=[so_far],
+                          answer=ANSWER - MOVED) as running:  # fmt: skip
+            answer = running.answers()[0]
+        self.assertEqual(answer["tokens"][0], stock["tokens"][0][MOVED:])
+        self.assertEqual(answer["counters"][HIT], found)
+        self.assertEqual(answer["scheduled"], answer["needed"] - found)
 
     def test_a_flipped_byte_is_a_miss(self) -> None:
         self.fill()
