@@ -208,7 +208,7 @@ def config_of(
     """A digest of all other settings that KV depends on: positions, windows, types and the like."""
     model, parallel = config.model_config, config.parallel_config
     facts = {
-        "config": _without_origin(model.hf_config.to_dict()),
+        "config": without_origin(model.hf_config.to_dict()),
         "dtype": str(model.dtype),
         "quantization": str(model.quantization),
         "cache_dtype": str(config.cache_config.cache_dtype),
@@ -247,12 +247,12 @@ def processor_of(model: Any) -> list[Any]:
     return given + [hashlib.sha256(each).hexdigest() for each in there]
 
 
-def _without_origin(facts: Any) -> Any:
+def without_origin(facts: Any) -> Any:
     if isinstance(facts, Mapping):
         kept = {str(key): value for key, value in facts.items() if key not in _ORIGIN}
-        return {key: _without_origin(value) for key, value in kept.items()}
+        return {key: without_origin(value) for key, value in kept.items()}
     if isinstance(facts, (list, tuple)):
-        return [_without_origin(each) for each in facts]
+        return [without_origin(each) for each in facts]
     if isinstance(facts, (set, frozenset)):
         return sorted(map(str, facts))
     return facts

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 
 from kvd_vllm import identity
-from kvd_vllm.identity import UNEXPECTED, NoIdentity, Part
+from kvd_vllm.glances import Glances
+from kvd_vllm.identity import UNEXPECTED, NoIdentity
 from kvd_vllm.memory import logger
 from kvd_vllm.transfers import Adapter, AdapterKey, Copy, Ends, key_of
 
@@ -25,9 +26,6 @@ if TYPE_CHECKING:
 # A look costs at most a hundredth of the time while steps follow each other, and at most a third of
 # a pause between two steps: writing all weights takes longer than such a pause.
 _BUSY, _PAUSE = 100, 2
-# How many tensors one look covers; the next look covers others. Training a model changes most of
-# them.
-_AT_ONCE = 8
 
 
 def runner_of_caller() -> Any:
@@ -49,26 +47,6 @@ def models_of(runner: Any) -> dict[str, nn.Module]:
     model = runner.get_model() if runner is not None else None
     found = {"model": model, "draft": draft() if draft else None}
     return {name: model for name, model in found.items() if isinstance(model, nn.Module)}
-
-
-class Glances:
-    """Looks at a few of the tensors at a time: whether one has changed since all were noted."""
-
-    def __init__(self, parts: Callable[[], list[Part]]) -> None:
-        self._parts = parts
-        self._noted: list[tuple[Part, bytes]] = []
-        self._at = 0
-
-    def note(self) -> None:
-        self._noted = [(part, identity.glimpse_of(part)) for part in self._parts()]
-
-    def is_changed(self) -> bool:
-        count = len(self._noted)
-        # The tensors are far apart, because neighbours are often changed together.
-        step = max(1, count // _AT_ONCE)
-        some = [self._noted[(self._at + each * step) % count] for each in range(min(count, _AT_ONCE))]
-        self._at += 1
-        return any(identity.glimpse_of(part) != before for part, before in some)
 
 
 class Weights:

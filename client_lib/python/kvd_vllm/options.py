@@ -59,14 +59,14 @@ def parse(extra: Mapping[str, Any], environment: Mapping[str, str] = os.environ)
     return Options(**values)
 
 
-def _text(where: str, value: Any) -> str:
+def text_of(where: str, value: Any) -> str:
     if not isinstance(value, str) or not value:
         raise ValueError(f"{where}: {value!r} is no text")
     return value
 
 
-def _name(where: str, value: Any) -> str:
-    if len(_text(where, value).encode()) > 31:
+def name_of(where: str, value: Any) -> str:
+    if len(text_of(where, value).encode()) > 31:
         raise ValueError(f"{where}: {value!r} is longer than 31 bytes")
     return str(value)
 
@@ -80,7 +80,7 @@ def is_on(where: str, value: Any) -> bool:
     raise ValueError(f"{where}: {value!r} is neither true nor false")
 
 
-def _seconds(where: str, value: Any) -> float:
+def seconds_of(where: str, value: Any) -> float:
     try:
         seconds = float(value)
     except (TypeError, ValueError):
@@ -90,7 +90,7 @@ def _seconds(where: str, value: Any) -> float:
     return seconds
 
 
-def _bytes(where: str, value: Any) -> int:
+def bytes_of(where: str, value: Any) -> int:
     try:
         count = int(value) if not isinstance(value, (bool, float)) else -1
     except (TypeError, ValueError):
@@ -101,15 +101,15 @@ def _bytes(where: str, value: Any) -> int:
 
 
 _VALUES: dict[str, Callable[[str, Any], Any]] = {
-    "endpoint": _text,
-    "engine_name": _name,
+    "endpoint": text_of,
+    "engine_name": name_of,
     "required": is_on,
-    "timeout_s": _seconds,
+    "timeout_s": seconds_of,
     "prefixes": is_on,
     "parking": is_on,
-    "step_budget_s": _seconds,
-    "load_timeout_s": _seconds,
-    "handoff_s": _seconds,
+    "step_budget_s": seconds_of,
+    "load_timeout_s": seconds_of,
+    "handoff_s": seconds_of,
     "elastic": is_on,
-    "elastic_kept_bytes": _bytes,
+    "elastic_kept_bytes": bytes_of,
 }

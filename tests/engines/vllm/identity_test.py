@@ -14,11 +14,12 @@ from typing import Any
 import ctest
 import torch
 
+from kvd_vllm.glances import Glances
 from kvd_vllm.identity import (
-    NoIdentity, _without_origin, adapter_of, config_of, parts_of, processor_of, weights_of,
+    NoIdentity, adapter_of, config_of, parts_of, processor_of, weights_of, without_origin,
 )  # fmt: skip
 from kvd_vllm.layout import refusal
-from kvd_vllm.loaded import Adapters, Glances, Loaded, Weights
+from kvd_vllm.loaded import Adapters, Loaded, Weights
 from kvd_vllm.naming import Names
 from kvd_vllm.transfers import Adapter, Copy, Ends, Kind, Transfers
 
@@ -103,7 +104,7 @@ class WeightsByContent(unittest.TestCase):
 
     def test_where_a_model_came_from_is_no_part_of_its_config(self) -> None:
         some = {"hidden": 4, "_name_or_path": "/a", "text": {"rope": 1, "_name_or_path": "/b"}}
-        self.assertEqual(_without_origin(some), {"hidden": 4, "text": {"rope": 1}})
+        self.assertEqual(without_origin(some), {"hidden": 4, "text": {"rope": 1}})
 
 
 class Configs(unittest.TestCase):
