@@ -1,5 +1,5 @@
 #!/bin/sh
-# Makes the Python wheel: kvd_client and kvd_vllm with the libkvd_client.so of a finished build.
+# Makes the Python wheel: kvd_client, kvd_sglang and kvd_vllm with the libkvd_client.so of a finished build.
 #
 #   deploy/package/wheel.sh [OUT]           OUT: a folder, ./dist; prints the wheel's path
 #   BUILD=build/dev PYTHON=python3.12 deploy/package/wheel.sh

@@ -20,7 +20,7 @@ class Types(unittest.TestCase):
             self.skipTest("mypy is not installed: apt-get install mypy")
         with tempfile.TemporaryDirectory(prefix="kvd-mypy-") as cache:
             done = subprocess.run(
-                [sys.executable, "-m", "mypy", "--cache-dir", cache, "kvd_client", "kvd_vllm"],
+                [sys.executable, "-m", "mypy", "--cache-dir", cache, "kvd_client", "kvd_sglang", "kvd_vllm"],
                 cwd=PACKAGES, capture_output=True, text=True,
             )  # fmt: skip
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
