@@ -39,7 +39,8 @@ namespace kvd::core {
 /// The remote store is a third place, behind the disk, with the same rules for who waits, what is
 /// worth loading and what is written. What it has is not known but asked for: a lookup says what is
 /// known by then, and whoever asks again gets the answer. A request waits for it for a tenth of the
-/// time for which it would wait for a load. Where a server is off, all of this is a miss at once.
+/// time for which it would wait for a load, and not where the last answers took longer. Where a
+/// server is off, all of this is a miss at once.
 ///
 /// Source: kvd/DESIGN.md "Blocks on disk", "Blocks on other machines"; second touch: vLLM's
 /// store_threshold.

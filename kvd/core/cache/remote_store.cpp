@@ -44,12 +44,19 @@ void RemoteStore::ask(const store::KeySpace& space, std::span<const Digest> chai
   if (names.empty()) return;
   const Ticket ticket = context_.orders.next_ticket();
   context_.emit(FindRemote{ticket, disk->shape, names});
-  asking_.emplace(ticket, std::move(names));
+  asking_.emplace(ticket, Question{std::move(names), context_.now});
+}
+
+double RemoteStore::answer_s() const {
+  const double open =
+      asking_.empty() ? 0 : to_seconds(context_.now - asking_.begin()->second.since);
+  return std::max(open, answer_s_);
 }
 
 bool RemoteStore::awaits(const store::KeySpace& space, std::span<const Digest> chain,
                          double seconds) {
   ask(space, chain);
+  if (answer_s() >= seconds) return false;
   return names_.awaited(classes_.remote_name(space, chain.front()), context_.now,
                         Nanoseconds(static_cast<std::int64_t>(1e9 * seconds)));
 }
@@ -57,7 +64,8 @@ bool RemoteStore::awaits(const store::KeySpace& space, std::span<const Digest> c
 void RemoteStore::on_found(const RemoteFound& found) {
   const auto asked = asking_.extract(found.ticket);
   if (asked.empty()) return;
-  const std::vector<Digest>& names = asked.mapped();
+  const auto& [names, since] = asked.mapped();
+  answer_s_ = (answer_s_ + to_seconds(context_.now - since)) / 2;
   for (std::size_t i = 0; i < names.size(); ++i) {
     learn(names[i], i < found.there.size() && found.there[i]);
   }

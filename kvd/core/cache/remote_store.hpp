@@ -37,7 +37,8 @@ class RemoteStore {
   [[nodiscard]] std::optional<Digest> there(const store::KeySpace& space,
                                             const Digest& digest) const;
   /// Has the store asked for what is not known of the chain; the answer comes later. Whether that
-  /// about the first block was asked for within the last `seconds`. Precondition: as of there().
+  /// about the first block is likely to come within `seconds` of its question. Precondition: as of
+  /// there().
   [[nodiscard]] bool awaits(const store::KeySpace& space, std::span<const Digest> chain,
                             double seconds);
   [[nodiscard]] bool is_asked() const { return !asking_.empty(); }
@@ -68,7 +69,7 @@ class RemoteStore {
   // ---- what the shell says ----
   void on_found(const RemoteFound& found);
   /// A server went off or came back.
-  void on_changed() { names_.clear(); }
+  void on_changed() { names_.clear(), answer_s_ = 0; }
   /// False: it is no write of these.
   [[nodiscard]] bool on_finished(const DiskFinished& finished);
 
@@ -78,7 +79,13 @@ class RemoteStore {
     Digest name;
     Bytes bytes;
   };
+  struct Question {
+    std::vector<Digest> names;
+    TimePoint since{0};
+  };
   void ask(const store::KeySpace& space, std::span<const Digest> chain);
+  /// How long an answer takes now, in seconds.
+  [[nodiscard]] double answer_s() const;
   /// False: nothing more goes there now.
   [[nodiscard]] bool write(const store::ForDisk& row);
 
@@ -87,7 +94,8 @@ class RemoteStore {
   DiskClasses& classes_;
   RemoteNames names_;
   store::WriteBudget budget_;
-  std::map<Ticket, std::vector<Digest>> asking_;  ///< names
+  std::map<Ticket, Question> asking_;  ///< the oldest first
+  double answer_s_ = 0;                ///< of the last answers, smoothed
   std::map<Ticket, Write> writes_;
   std::optional<store::AllRows> all_;  ///< of write_all()
   std::deque<store::RowId> waiting_;   ///< for their write; some are not, or not any more

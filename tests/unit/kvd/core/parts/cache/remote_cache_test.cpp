@@ -117,6 +117,26 @@ TEST_F(RemoteCacheTest, ARequestWaitsForATenthOfTheTimeOfComputing) {
   answer(asks().at(0), false);
 }
 
+TEST_F(RemoteCacheTest, NobodyWaitsForAnswersThatComeTooLate) {
+  Session& session = attach();
+  session.costs.prefill_token_s = 5e-3;
+  const auto waits = [&](std::uint8_t text) {
+    return sut.find(asked(session, 9, text)) == Found::kSoon;
+  };
+  EXPECT_TRUE(waits(1));
+  pass(std::chrono::milliseconds(20));
+  EXPECT_FALSE(waits(2)) << "the last question has no answer yet";
+  pass(std::chrono::milliseconds(20));
+  for (const FindRemote& question : asks()) answer(question, false);
+  int hasty = 0;
+  for (std::uint8_t text = 3; !waits(text) && hasty < 9; ++text, ++hasty) {
+    pass(std::chrono::milliseconds(1));
+    answer(asks().at(0), false);
+  }
+  EXPECT_GE(hasty, 1) << "the answers take 20 ms and more";
+  EXPECT_LE(hasty, 5) << "they take 1 ms since then";
+}
+
 TEST_F(RemoteCacheTest, WhatIsNotThereIsAskedForAgainLater) {
   Session& session = attach();
   Request& request = asked(session, 9, 7);
