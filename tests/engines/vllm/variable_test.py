@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
-import http.client
 import json
-import socket
-import subprocess
-import sys
 import unittest
 from typing import Any
 
 import ctest
-from kvd_process import KvdProcess, poll_until
+from kvd_process import KvdProcess
+from served import VllmServer
 from vllm_process import Bench, on_kvd
 
 SET = "kvd: KVD_VLLM sets --kv-transfer-config '{\"kv_connector\": \"KvdConnector\", \"kv_role\": \"kv_both\"}'"
 IN_THE_POOL = "lies in kvd's pool"
-PATIENCE_S = 300.0
-END_S = 60.0
 OTHER = {"kv_connector": "ExampleConnector", "kv_role": "kv_both"}
 
 
@@ -27,15 +21,6 @@ def setUpModule() -> None:
     bench = Bench()
     unittest.addModuleCleanup(bench.close)
     stock = bench.answers("stock", [{}])[0]
-
-
-def end(server: subprocess.Popen[bytes]) -> None:
-    server.terminate()
-    try:
-        server.wait(END_S)
-    except subprocess.TimeoutExpired:
-        server.kill()
-        server.wait()
 
 
 class Variable(unittest.TestCase):
@@ -75,42 +60,16 @@ class Variable(unittest.TestCase):
 
     def test_vllm_serve_needs_nothing_else(self) -> None:
         kvd = self.kvd()
-        with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as free:
-            port = free.getsockname()[1]
-        log = bench.folder / "serve.log"
-        command = [
-            sys.executable, "-m", "vllm.entrypoints.cli.main", "serve", str(bench.model), "--host", "127.0.0.1",
-            "--port", str(port), "--skip-tokenizer-init", "--dtype", "float32", "--enforce-eager",
-            "--max-model-len", "1024", "--block-size", "32", "--kv-cache-memory-bytes", str(16 << 20),
-        ]  # fmt: skip
-        environment = {**bench.environment, "KVD_VLLM": "1", "KVD_ENDPOINT": kvd.endpoint}
-        with log.open("w") as out:
-            server = subprocess.Popen(command, env=environment, stdout=out, stderr=out)
-        self.addCleanup(end, server)
-        self.wait_for(server, port, log.read_text)
+        server = self.enterContext(VllmServer(bench, "serve", KVD_VLLM="1", KVD_ENDPOINT=kvd.endpoint))
+        server.wait()
         asked = {"prompt": list(range(5, 105)), "max_tokens": 4, "temperature": 0, "ignore_eos": True}
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
-        self.addCleanup(connection.close)
-        connection.request("POST", "/v1/completions", json.dumps(asked), {"Content-Type": "application/json"})
-        reply = connection.getresponse()
-        self.assertEqual(reply.status, 200, log.read_text()[-4000:])
-        self.assertEqual(json.load(reply)["usage"]["completion_tokens"], 4)
-        connection.request("GET", "/metrics")
-        metrics = connection.getresponse().read().decode()
-        self.assertIn("vllm:kvd_stored_blocks", metrics)
-        text = log.read_text()
+        status, reply = server.ask("POST", "/v1/completions", asked)
+        self.assertEqual(status, 200, server.log[-4000:])
+        self.assertEqual(json.loads(reply)["usage"]["completion_tokens"], 4)
+        self.assertIn("vllm:kvd_stored_blocks", server.ask("GET", "/metrics")[1])
+        text = server.log
         self.assertIn(SET, text)
         self.assertIn(IN_THE_POOL, text)
-
-    def wait_for(self, server: subprocess.Popen[bytes], port: int, log: Any) -> None:
-        def serves() -> bool:
-            with contextlib.suppress(OSError, http.client.HTTPException):
-                with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=5)) as connection:
-                    connection.request("GET", "/health")
-                    return connection.getresponse().status == 200
-            return server.poll() is not None
-
-        self.assertTrue(poll_until(serves, PATIENCE_S) and server.poll() is None, log()[-4000:])
 
 
 if __name__ == "__main__":
