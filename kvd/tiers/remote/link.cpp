@@ -388,7 +388,8 @@ void Link::flush() {
       return fail(make_error(ErrorCode::kUnavailable, setup_.address + ": " + errno_words(errno) +
                                                           "; look into the server's log"));
     }
-    progress_ = setup_.clock->now();
+    // A socket takes small commands of a server that has stopped, too.
+    if (sending_.header) progress_ = setup_.clock->now();
     {
       const std::lock_guard lock(mutex_);
       status_.out = status_.out + Bytes(sent);

@@ -165,7 +165,8 @@ class Link {
   State state_ = State::kOff;
   Nanoseconds pause_{0};
   TimePoint next_try_{0}, no_writes_before_{0};
-  TimePoint progress_{0}, replied_{0};       ///< the last byte either way; the last line of a reply
+  TimePoint progress_{0};                    ///< the last byte of the server, or of a value to it
+  TimePoint replied_{0};                     ///< the last line of a reply
   std::array<std::deque<Flight>, 3> ready_;  ///< finds and small ones, gets, puts
   std::deque<Flight> flights_;               ///< in the order of their replies
   Sending sending_;

@@ -61,6 +61,17 @@ TEST_F(RemoteLies, ABlockIsNotGivenBackWhileItIsSent) {
   }
 }
 
+TEST_F(RemoteLies, AServerThatSaysNothingIsOffWhateverElseItIsAsked) {
+  Memory first(world_->shape), second(world_->shape);
+  for (Memory* memory : {&first, &second}) {
+    (void)get(*memory, world_->patience);
+    server_.read_until("PX");
+    world_->time->advance(milliseconds(400));
+  }
+  ASSERT_TRUE(test::poll_until([&] { return !world_->status().on; }));
+  EXPECT_THAT(world_->status().why.message, HasSubstr("says nothing"));
+}
+
 TEST_F(RemoteLies, AValueThatNeverEndsTurnsTheServerOff) {
   Memory memory(world_->shape);
   const Ticket ticket = get(memory, milliseconds(50));
