@@ -23,6 +23,8 @@ namespace {
 
 using nlohmann::json;
 using testing::HasSubstr;
+using testing::MatchesRegex;
+using testing::Not;
 
 /// What a node is told. The secret is the same on all of them.
 KvdSettings with(const RuntimeFolder& folder, const std::string& servers,
@@ -209,6 +211,13 @@ TEST_F(RemoteNodes, ADomainFindsNothingOfAnother) {
   EXPECT_EQ(there.leading(1), 0u);
   there.store(1);
   EXPECT_TRUE(has(16));
+  for (const std::string& key : server_->keys()) {
+    EXPECT_THAT(key, MatchesRegex("kvd1:[0-9a-f]{64}"));
+    const std::string header = server_->say({"GETRANGE", key, "0", "4095"});
+    ASSERT_GT(header.size(), 4095u);
+    EXPECT_THAT(header, Not(HasSubstr("other"))) << "the domain";
+    EXPECT_THAT(header, Not(HasSubstr("model")));
+  }
 }
 
 TEST_F(RemoteNodes, WithoutTheServerLocalWorkGoesOn) {
