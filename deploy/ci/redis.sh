@@ -1,19 +1,20 @@
 #!/bin/sh
-# Prints the folder of Debian's Redis, unpacked for the tests of the remote tier: nothing is installed, no
-# service starts. Prints nothing where there is none; those tests are skipped then.
+# Prints the folder of Debian's Redis, and of its nft to lose packets with, unpacked for the tests of the remote
+# tier: nothing is installed, no service starts. Prints nothing where there is none; those tests are skipped then.
 #
 #   folder=$(sh deploy/ci/redis.sh [--fetch])
 #
-# --fetch gets it through apt where it is not, into ${XDG_CACHE_HOME:-~/.cache}/kvd/redis. 2 MB to fetch, 8 MB
+# --fetch gets it through apt where it is not, into ${XDG_CACHE_HOME:-~/.cache}/kvd/redis. 3 MB to fetch, 12 MB
 # there. Needs Debian 12. Delete that folder to be rid of it.
 set -eu
 
-PACKAGES="redis-server redis-tools libjemalloc2 liblzf1 liblua5.1-0 lua-cjson lua-bitop libhiredis0.14 libatomic1"
+PACKAGES="redis-server redis-tools libjemalloc2 liblzf1 liblua5.1-0 lua-cjson lua-bitop libhiredis0.14 libatomic1
+  nftables libnftables1 libnftnl11 libmnl0 libjansson4 libedit2 libbsd0 libxtables12 libgmp10"
 cache=${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache}/kvd
 fetched=$cache/redis
 
 fail() { printf '[redis] error: %s\n' "$*" >&2; exit 1; }
-is_there() { [ -e "$fetched/.complete" ]; }
+is_there() { [ "$(cat "$fetched/.complete" 2>/dev/null)" = "$PACKAGES" ]; }
 
 download() {
   # shellcheck disable=SC2086  # a list of words
@@ -21,7 +22,7 @@ download() {
 }
 
 fetch() {
-  printf '[redis] fetching Redis, about 2 MB\n' >&2
+  printf '[redis] fetching Redis and nft, about 3 MB\n' >&2
   log=$(mktemp)
   work=$(mktemp -d)
   trap 'rm -rf "$log" "$work"' EXIT
@@ -31,7 +32,7 @@ fetch() {
   download "$work" || { apt-get update -q >"$log" 2>&1 </dev/null && download "$work"; } ||
     { tail -n 5 "$log" >&2; fail "apt cannot download Redis: apt-get update"; }
   for package in "$work"/*.deb; do dpkg -x "$package" "$fetched"; done
-  : >"$fetched/.complete"
+  printf '%s\n' "$PACKAGES" >"$fetched/.complete"
 }
 
 case "${1:-}" in

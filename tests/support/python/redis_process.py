@@ -12,6 +12,7 @@ from pathlib import Path
 from kvd_process import poll_until
 
 FOLDER = os.environ.get("KVDTEST_REDIS", "")
+LIBRARIES = ":".join(f"{FOLDER}/usr/lib/{cpu}-linux-gnu" for cpu in ("x86_64", "aarch64"))
 MISSING = "Redis is not fetched: sh deploy/ci/redis.sh --fetch, then configure again"
 
 
@@ -22,11 +23,10 @@ class RedisProcess:
         self._folder = tempfile.TemporaryDirectory(prefix="kvd-redis-")
         self._socket = f"{self._folder.name}/socket"
         self.address = f"unix:{self._socket}"
-        libraries = [f"{FOLDER}/usr/lib/{cpu}-linux-gnu" for cpu in ("x86_64", "aarch64")]
         self._process = subprocess.Popen(
             [f"{FOLDER}/usr/bin/redis-server", "--port", "0", "--unixsocket", self._socket,
              "--save", "", "--appendonly", "no"],
-            env={"LD_LIBRARY_PATH": ":".join(libraries)}, stdout=subprocess.DEVNULL,
+            env={"LD_LIBRARY_PATH": LIBRARIES}, stdout=subprocess.DEVNULL,
         )  # fmt: skip
         if not poll_until(lambda: Path(self._socket).exists()):
             self._process.kill()
