@@ -52,6 +52,9 @@ LEFT_OUT: dict[str, dict[str, str]] = {
     "vllm.md": {
         "": "vLLM is 0.9 GB and wants a model; `sh deploy/test.sh --vllm` runs it on real processes",
     },
+    "sglang.md": {
+        "": "SGLang wants a GPU and a model; the tests with the label sglang run it on real processes",
+    },
     "attach.md": {
         "GGML_BACKEND_PATH": "needs llama-server and a model; tests/engines/llama loads the backend",
     },

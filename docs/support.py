@@ -50,6 +50,9 @@ def rows() -> list[Row]:
     lock = (ROOT / "client_lib/llama/package.json").read_text()
     (llama,) = re.findall(r'"node-llama-cpp": "([^"]+)"', lock)
     found.append(Row(f"llama.cpp of node-llama-cpp {llama}", "LLaMA", {LEVELS[0]: r"llama_memory_test\..+"}))
+    pins = (ROOT / "deploy/ci/sglang-requirements.txt").read_text()
+    (sglang,) = re.findall(r"^sglang==(\S+)", pins, re.M)
+    found.append(Row(f"SGLang {sglang}", "LLaMA", {LEVELS[1]: r"sglang\..+"}))
     found.append(Row("kvd-engine", "its own", {
         LEVELS[0]: r"engine_test\.Pools/EngineOnKvd\..+", LEVELS[1]: r"engine_test\.EnginePrefix\w*\..+",
         LEVELS[2]: r"engine_schedules_test\..+",

@@ -68,7 +68,7 @@ def _check(config: Any, pool: Any, scheduler: Any) -> None:
         f"its pool is a {type(pool).__name__}, and tried are {', '.join(_POOLS)}":
             type(pool).__name__ not in _POOLS or pool.layout == "page_unified",
         "LoRA adapters, which SGLang calls by name and path, not by content": given.enable_lora,
-        "a model of more than text, whose images SGLang tells apart by a few bits":
+        "a model of more than text, whose images a client may name as it likes":
             scheduler.model_config.is_multimodal,
         "a draft model": given.speculative_algorithm is not None,
         "context parallel ranks": config.attn_cp_size > 1 or config.dcp_size > 1,
