@@ -89,7 +89,7 @@ class KvdStorage(HiCacheStorage):
     def exists(self, key: str) -> bool:
         return self.batch_exists([key]) == 1
 
-    # Between the window and SGLang's pool: "interface_v1": 1, with one copy each way.
+    # SGLang calls these with "interface_v1": 1. They copy between the window and SGLang's pool.
 
     def batch_get_v1(self, keys: Sequence[str], host_indices: Any, extra_info: Any = None) -> list[bool]:
         pool = self.mem_pool_host
@@ -112,7 +112,7 @@ class KvdStorage(HiCacheStorage):
         stored = self._do(0, keys, lambda pages, digests: pages.store(digests, fill))
         return [at < stored for at in range(len(keys))]
 
-    # Between the window and pages that SGLang copies once more.
+    # SGLang calls these without it, and copies each page once more.
 
     def batch_get(
         self, keys: Sequence[str], target_locations: Any = None, target_sizes: Any = None
@@ -141,7 +141,7 @@ class KvdStorage(HiCacheStorage):
     ) -> bool:
         return self.batch_set([key], [value])
 
-    # Of several pools: such an engine is refused, so nothing is there.
+    # These calls are for several pools. Such an engine is refused, so nothing is there.
 
     def batch_exists_v2(self, keys: Sequence[str], pool_transfers: Any = None, extra_info: Any = None) -> Any:
         return PoolTransferResult.empty()
