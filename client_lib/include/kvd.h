@@ -609,6 +609,59 @@ KVD_API kvd_status kvd_cache_drop(kvd_handle* handle, uint64_t cache, const uint
 KVD_API kvd_status kvd_cache_post_drop(kvd_handle* handle, uint64_t cache, const uint8_t* digests,
                                        uint64_t count);
 
+/* Labels `count` consecutive blocks, at most 1024, before or after they are stored: from then on
+ * kvd_cache_get_changes tells every session of the domain with a cache of the same kind where they
+ * are, and what they are of. `parent`: the digest of the block before the first; NULL: there is
+ * none. `lora`: the adapter, at most 63 printable ASCII characters; NULL: none. `tokens`: those of
+ * the blocks one after the other, block_tokens each, at most about 60000. *kept becomes how many
+ * labels kvd keeps: it has room for a number of them. Never label what others must not learn of, as
+ * blocks of a salted prompt. */
+KVD_API kvd_status kvd_cache_label(kvd_handle* handle, uint64_t cache, const uint8_t* parent,
+                                   const char* lora, const uint8_t* digests, uint64_t count,
+                                   const uint32_t* tokens, uint64_t token_count,
+                                   uint64_t timeout_ns, uint64_t* kept);
+
+/* How much of the changes of a cache somebody has seen; zeros: nothing. */
+typedef struct kvd_cache_cursor {
+  uint64_t life;
+  uint64_t start;
+  uint64_t position;
+} kvd_cache_cursor;
+
+#define KVD_CHANGE_IN_DRAM 1u
+#define KVD_CHANGE_ON_DISK 2u
+
+/* A labelled block that came or went, as it is now. */
+typedef struct kvd_cache_change {
+  uint8_t digest[32];
+  uint8_t parent[32];   /* zeros: it is the first */
+  char lora[64];        /* empty: no adapter */
+  uint32_t tiers;       /* KVD_CHANGE_; 0: it has gone */
+  uint32_t token_count; /* 0 where it has gone */
+  const uint32_t* tokens;
+} kvd_cache_change;
+
+/* It starts over: what was told before these is void. So it is for a new cursor, after much has
+ * happened meanwhile, and with another daemon. */
+#define KVD_CHANGES_OVER 1u
+/* There are more: ask again at once. */
+#define KVD_CHANGES_MORE 2u
+
+typedef struct kvd_cache_changes {
+  size_t struct_size;
+  const kvd_cache_change* changes; /* the handle's, until its next kvd_cache_get_changes */
+  uint64_t count;
+  uint32_t flags; /* KVD_CHANGES_ */
+  uint32_t reserved;
+} kvd_cache_changes;
+
+/* Which labelled blocks came to DRAM or the disk, or left them, since *cursor, in the order of
+ * their last change: about a thousand at a time. A block may be told of before its parent. *cursor
+ * becomes what to ask with the next time. One thread at a time. */
+KVD_API kvd_status kvd_cache_get_changes(kvd_handle* handle, uint64_t cache,
+                                         kvd_cache_cursor* cursor, uint64_t timeout_ns,
+                                         kvd_cache_changes* changes);
+
 typedef enum kvd_ticket_state {
   KVD_TICKET_PENDING = 0,
   KVD_TICKET_DONE = 1,  /* every byte is in place, and what was stored can be found */

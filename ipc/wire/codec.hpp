@@ -41,6 +41,11 @@ struct CacheCommand {
   CacheBody body;  ///< `count` is taken from `blocks` when encoding
   Records<CacheBlock> blocks;
 };
+struct CacheLabelCommand {
+  CacheLabelBody body;  ///< `count` is taken from `digests` when encoding
+  Records<std::array<std::uint8_t, 32>> digests;
+  Records<std::uint32_t> tokens;  ///< as many as count * block_tokens
+};
 struct SpaceCommand {
   SpaceBody body;  ///< `count` is taken from `positions` when encoding
   Records<std::uint32_t> positions;
@@ -62,10 +67,11 @@ struct StatsCommand {};
 struct PingCommand {};
 
 /// The first alternative is empty, so that a body yet to be decoded costs nothing.
-using CommandBody = std::variant<PingCommand, StatsCommand, SubmitBody, StepCommand, AllocateBody,
-                                 PlaceCommand, RotateBody, FinishCommand, AbortCommand, NameCommand,
-                                 CacheOpenCommand, CacheCommand, ScheduleCommand, SpaceCommand,
-                                 ShareBody, CacheModelBody, GapsCommand, NeedsCommand>;
+using CommandBody =
+    std::variant<PingCommand, StatsCommand, SubmitBody, StepCommand, AllocateBody, PlaceCommand,
+                 RotateBody, FinishCommand, AbortCommand, NameCommand, CacheOpenCommand,
+                 CacheCommand, ScheduleCommand, SpaceCommand, ShareBody, CacheModelBody,
+                 GapsCommand, NeedsCommand, CacheLabelCommand, CacheChangesBody>;
 
 /// One command. Encoding fills in the frame header except its version.
 struct Command {
@@ -102,9 +108,15 @@ struct ScheduleReply {
   Records<std::uint64_t> admit;
 };
 
+struct CacheChangesReply {
+  CacheChangesReplyBody body;  ///< the counts are taken from `changes` and `tokens` when encoding
+  Records<CacheChange> changes;
+  Records<std::uint32_t> tokens;
+};
+
 /// monostate: the command is done and has nothing to tell, or it failed.
 using ReplyBody = std::variant<std::monostate, StepReply, AllocateReplyBody, PlaceReply,
-                               StatsReplyBody, ValueReplyBody, ScheduleReply>;
+                               StatsReplyBody, ValueReplyBody, ScheduleReply, CacheChangesReply>;
 
 /// The answer to one command. After a failure `message` says why and `body` is monostate; a
 /// success has no message. Encoding fills in the frame header except its version, and

@@ -63,6 +63,14 @@ Status encode(const CommandHeader& header, MessageType type, const CacheCommand&
                      {view_of(body), cache.blocks.bytes()}, out);
 }
 
+Status encode(const CommandHeader& header, MessageType type, const CacheLabelCommand& label,
+              FrameBuffer& out) {
+  CacheLabelBody body = label.body;
+  body.count = count_of(label.digests);
+  return write_frame(header, static_cast<std::uint16_t>(type),
+                     {view_of(body), label.digests.bytes(), label.tokens.bytes()}, out);
+}
+
 Status encode(const CommandHeader& header, MessageType type, const SpaceCommand& space,
               FrameBuffer& out) {
   KVD_TRY(check_count(space.positions));
@@ -224,6 +232,16 @@ Fault check(const CacheModelBody& body) {
   return is_clean_text(body.model) ? nullptr : "cache model: the text is not printable ASCII";
 }
 
+Fault check(const CacheLabelBody& body) {
+  if (body.cache == 0) return "cache label: number 0 is reserved";
+  if (body.count > kMaxLabelled) return "cache label: more than 1024 blocks";
+  return is_clean_text(body.lora) ? nullptr : "cache label: the adapter is not printable ASCII";
+}
+
+Fault check(const CacheChangesBody& body) {
+  return body.cache == 0 ? "cache changes: number 0 is reserved" : nullptr;
+}
+
 Fault check(const ScheduleBody& body) {
   if (body.block_tokens == 0 || body.block_tokens > kMaxScheduleBlockTokens) {
     return "schedule: a block has 1 to 2^20 tokens";
@@ -381,6 +399,21 @@ Status decode_cache(ByteView rest, CommandBody& body) {
   return {};
 }
 
+// A block has at most 2^32 tokens and a command 2^10 blocks, so nothing overflows.
+Status decode_cache_label(ByteView rest, CommandBody& body) {
+  if (rest.size() < sizeof(CacheLabelBody)) return wrong_size("cache label");
+  const auto fixed = read_front<CacheLabelBody>(rest);
+  if (const Fault fault = check(fixed)) return refused(fault);
+  rest = rest.subspan(sizeof(CacheLabelBody));
+  const std::size_t names = std::size_t{fixed.count} * sizeof(fixed.parent);
+  const std::size_t tokens = std::size_t{fixed.count} * fixed.block_tokens * sizeof(std::uint32_t);
+  if (rest.size() != names + tokens) return wrong_size("cache label");
+  using Digests = Records<std::array<std::uint8_t, 32>>;
+  body.emplace<CacheLabelCommand>(CacheLabelCommand{
+      fixed, Digests::over(rest.first(names)), Records<std::uint32_t>::over(rest.subspan(names))});
+  return {};
+}
+
 Status decode_space(ByteView rest, CommandBody& body) {
   if (rest.size() < sizeof(SpaceBody)) return wrong_size("space");
   const auto fixed = read_front<SpaceBody>(rest);
@@ -442,6 +475,10 @@ Status decode_body(std::uint16_t type, ByteView rest, CommandBody& body) {
       return decode_pod<ShareBody>(rest, "share", body);
     case MessageType::kCacheModel:
       return decode_pod<CacheModelBody>(rest, "cache model", body);
+    case MessageType::kCacheLabel:
+      return decode_cache_label(rest, body);
+    case MessageType::kCacheChanges:
+      return decode_pod<CacheChangesBody>(rest, "cache changes", body);
     case MessageType::kNeeds:
       return decode_needs(rest, body);
     case MessageType::kGaps:
@@ -471,12 +508,13 @@ Result<Command> decode_in_place(ByteView frame) {
 
 MessageType type_of(const CommandBody& body) {
   static constexpr MessageType kTypes[] = {
-      MessageType::kPing,       MessageType::kStats,     MessageType::kSubmit,
-      MessageType::kStep,       MessageType::kAllocate,  MessageType::kPlace,
-      MessageType::kRotate,     MessageType::kFinish,    MessageType::kAbort,
-      MessageType::kName,       MessageType::kCacheOpen, MessageType::kCache,
-      MessageType::kSchedule,   MessageType::kSpace,     MessageType::kShare,
-      MessageType::kCacheModel, MessageType::kGaps,      MessageType::kNeeds};
+      MessageType::kPing,       MessageType::kStats,       MessageType::kSubmit,
+      MessageType::kStep,       MessageType::kAllocate,    MessageType::kPlace,
+      MessageType::kRotate,     MessageType::kFinish,      MessageType::kAbort,
+      MessageType::kName,       MessageType::kCacheOpen,   MessageType::kCache,
+      MessageType::kSchedule,   MessageType::kSpace,       MessageType::kShare,
+      MessageType::kCacheModel, MessageType::kGaps,        MessageType::kNeeds,
+      MessageType::kCacheLabel, MessageType::kCacheChanges};
   static_assert(std::size(kTypes) == std::variant_size_v<CommandBody>);
   return kTypes[body.index()];
 }

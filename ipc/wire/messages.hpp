@@ -63,6 +63,8 @@ enum class MessageType : std::uint16_t {
   kCacheModel = 53,
   kGaps = 54,
   kNeeds = 55,
+  kCacheLabel = 56,
+  kCacheChanges = 57,
 };
 constexpr std::uint16_t kReplyBit = 0x8000;
 
@@ -502,6 +504,61 @@ struct CacheModelBody {
   std::array<char, kModelBytes> model{};  ///< NUL-terminated
 };
 static_assert(sizeof(CacheModelBody) == 200);
+
+constexpr std::size_t kLoraBytes = 64;
+/// The most blocks that one command labels.
+constexpr std::uint32_t kMaxLabelled = 1024;
+
+/// What routers may be told of consecutive blocks. Followed by `count` digests (32 bytes), then the
+/// tokens of each block (u32), `block_tokens` of them.
+struct CacheLabelBody {
+  std::uint64_t cache = 0;
+  std::array<std::uint8_t, 32> parent{};  ///< the block before the first; zeros: there is none
+  std::array<char, kLoraBytes> lora{};    ///< NUL-terminated; empty: no adapter
+  std::uint32_t count = 0;
+  std::uint32_t block_tokens = 0;
+};
+static_assert(sizeof(CacheLabelBody) == 112);
+
+/// How much of the changes of a cache the asker has seen; zeros: nothing.
+struct CacheCursor {
+  std::uint64_t life = 0;
+  std::uint64_t start = 0;
+  std::uint64_t position = 0;
+};
+
+struct CacheChangesBody {
+  std::uint64_t cache = 0;
+  CacheCursor seen;
+};
+static_assert(sizeof(CacheChangesBody) == 32);
+
+enum ChangesFlags : std::uint32_t {
+  kChangesOver = 1u << 0,  ///< it starts over: whatever was told before is void
+  kChangesMore = 1u << 1,  ///< there are more: ask again
+  kChangesFlags = 3u,
+};
+
+/// Followed by `count` CacheChanges, then the tokens (u32) of each, as many as it says.
+struct CacheChangesReplyBody {
+  CacheCursor next;
+  std::uint32_t flags = 0;  ///< ChangesFlags
+  std::uint32_t count = 0;
+  std::uint32_t tokens = 0;  ///< of all of them
+  std::uint32_t reserved = 0;
+};
+static_assert(sizeof(CacheChangesReplyBody) == 40);
+
+enum ChangeTiers : std::uint32_t { kInDram = 1u << 0, kOnDisk = 1u << 1, kChangeTiers = 3u };
+
+struct CacheChange {
+  std::array<std::uint8_t, 32> digest{};
+  std::array<std::uint8_t, 32> parent{};
+  std::array<char, kLoraBytes> lora{};
+  std::uint32_t tiers = 0;   ///< ChangeTiers; 0: it has gone
+  std::uint32_t tokens = 0;  ///< none where it has gone
+};
+static_assert(sizeof(CacheChange) == 136);
 
 /// What a command returns as a number. Cache open and space open: the new object's number. Lookup:
 /// how many leading blocks there are. Store and load: how many are copied. Drop: how many there

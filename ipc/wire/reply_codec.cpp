@@ -23,9 +23,12 @@ std::size_t body_index(MessageType command) {
     case MessageType::kSpace:
     case MessageType::kShare:
     case MessageType::kNeeds:
+    case MessageType::kCacheLabel:
       return 5;
     case MessageType::kSchedule:
       return 6;
+    case MessageType::kCacheChanges:
+      return 7;
     default:
       return 0;
   }
@@ -36,7 +39,8 @@ bool is_command(MessageType type) {
          type == MessageType::kCacheOpen || type == MessageType::kCache ||
          type == MessageType::kSchedule || type == MessageType::kSpace ||
          type == MessageType::kShare || type == MessageType::kCacheModel ||
-         type == MessageType::kGaps || type == MessageType::kNeeds;
+         type == MessageType::kGaps || type == MessageType::kNeeds ||
+         type == MessageType::kCacheLabel || type == MessageType::kCacheChanges;
 }
 
 Status encode_body(const ReplyHeader& header, std::uint16_t type, const StepReply& step,
@@ -66,6 +70,16 @@ Status encode_body(const ReplyHeader& header, std::uint16_t type, const Schedule
   body.admit_count = count_of(schedule.admit);
   return write_frame(header, type,
                      {view_of(body), schedule.preempt.bytes(), schedule.admit.bytes()}, out);
+}
+
+Status encode_body(const ReplyHeader& header, std::uint16_t type, const CacheChangesReply& reply,
+                   FrameBuffer& out) {
+  KVD_TRY(check_count(reply.changes));
+  CacheChangesReplyBody body = reply.body;
+  body.count = count_of(reply.changes);
+  body.tokens = count_of(reply.tokens);
+  return write_frame(header, type, {view_of(body), reply.changes.bytes(), reply.tokens.bytes()},
+                     out);
 }
 
 template <class Body>
@@ -148,6 +162,28 @@ Result<ReplyBody> decode_schedule_reply(ByteView rest) {
   return ReplyBody(reply);
 }
 
+Result<ReplyBody> decode_changes_reply(ByteView rest) {
+  if (rest.size() < sizeof(CacheChangesReplyBody)) return wrong_size("changes reply");
+  CacheChangesReply reply;
+  reply.body = read_front<CacheChangesReplyBody>(rest);
+  rest = rest.subspan(sizeof(CacheChangesReplyBody));
+  const std::size_t changes = std::size_t{reply.body.count} * sizeof(CacheChange);
+  const std::size_t tokens = std::size_t{reply.body.tokens} * sizeof(std::uint32_t);
+  if (rest.size() != changes + tokens) return wrong_size("changes reply");
+  reply.changes = Records<CacheChange>::over(rest.first(changes));
+  reply.tokens = Records<std::uint32_t>::over(rest.subspan(changes));
+  std::uint64_t sum = 0;
+  std::uint32_t extra = reply.body.reserved | (reply.body.flags & ~std::uint32_t{kChangesFlags});
+  for (const CacheChange change : reply.changes) {
+    if (!is_clean_text(change.lora)) return invalid("changes reply", "a name is no clean text");
+    extra |= change.tiers & ~std::uint32_t{kChangeTiers};
+    sum += change.tokens;
+  }
+  if (extra != 0) return invalid("changes reply", "unknown flags or reserved bits");
+  if (sum != reply.body.tokens) return invalid("changes reply", "tokens of no block");
+  return ReplyBody(reply);
+}
+
 Result<ReplyBody> decode_success(MessageType command, ByteView rest) {
   switch (body_index(command)) {
     case 1:
@@ -164,6 +200,8 @@ Result<ReplyBody> decode_success(MessageType command, ByteView rest) {
       return ReplyBody(read_front<ValueReplyBody>(rest));
     case 6:
       return decode_schedule_reply(rest);
+    case 7:
+      return decode_changes_reply(rest);
     default:
       if (!rest.empty()) return wrong_size("reply");
       return ReplyBody();

@@ -111,6 +111,8 @@ std::vector<wire::CommandBody> commands() {
   static const std::vector<std::uint32_t> kPositions{0, 1};
   static const std::vector<wire::RequestGap> kGaps(2, {1, 500'000'000});
   static const std::vector<wire::SpaceNeed> kNeeds(2, {4096, 64, 9, 0, 0, 1});
+  static const std::vector<std::array<std::uint8_t, 32>> kDigests(2);
+  static const std::vector<std::uint32_t> kTokens{1, 2, 3, 4};
   wire::CacheModelBody model{1, {}};
   wire::set_text(model.model, "a-model");
   return {wire::PingCommand{},
@@ -130,7 +132,9 @@ std::vector<wire::CommandBody> commands() {
           wire::ShareBody{1, 1, 2, 3, 1, 0},
           model,
           wire::GapsCommand{kGaps},
-          wire::NeedsCommand{{{1, 1, 2, 3, 1, 0}, 0, 0}, kNeeds}};
+          wire::NeedsCommand{{{1, 1, 2, 3, 1, 0}, 0, 0}, kNeeds},
+          wire::CacheLabelCommand{{1, {}, {}, 0, 2}, kDigests, kTokens},
+          wire::CacheChangesBody{1, {1, 2, 3}}};
 }
 
 std::vector<wire::Reply> replies() {
@@ -138,13 +142,19 @@ std::vector<wire::Reply> replies() {
   static const std::vector<wire::HoldEntry> kHold(1, {2, 1, 0});
   static const std::vector<wire::PlaceEntry> kPlaced(1, {1, 4, 2, 0});
   static const std::vector<std::uint64_t> kIds{1, 2};
+  static const std::vector<wire::CacheChange> kChanges{{{}, {}, {}, 1, 2}, {}};
+  static const std::vector<std::uint32_t> kTokens{1, 2};
   using wire::MessageType;
   return {{{}, MessageType::kStep, {}, wire::StepReply{{1, 1, 0, 0}, kRun, kHold}},
           {{}, MessageType::kAllocate, {}, wire::AllocateReplyBody{1, 4096, 1, 0}},
           {{}, MessageType::kPlace, {}, wire::PlaceReply{{9, 0, 0}, kPlaced}},
           {{}, MessageType::kStats, {}, wire::StatsReplyBody{}},
           {{}, MessageType::kCache, {}, wire::ValueReplyBody{5}},
-          {{}, MessageType::kSchedule, {}, wire::ScheduleReply{{9, 0, 0, 0}, kIds, kIds}}};
+          {{}, MessageType::kSchedule, {}, wire::ScheduleReply{{9, 0, 0, 0}, kIds, kIds}},
+          {{},
+           MessageType::kCacheChanges,
+           {},
+           wire::CacheChangesReply{{{1, 2, 3}, 0, 0, 0, 0}, kChanges, kTokens}}};
 }
 
 template <class... Messages>

@@ -194,6 +194,15 @@ class KVD_CLIENT_API Caches {
   /// As drop(), for 4096 digests at most, but without waiting: it goes with the next call. Never
   /// attaches.
   Status post_drop(std::uint64_t cache, std::span<const Digest> digests);
+  /// Labels blocks, before or after they are stored: from then on changes() tells every session of
+  /// the domain with a cache of the same kind what became of them, tokens included. Returns how
+  /// many labels kvd keeps; it has room for a number of them. InvalidArgument for more than 1024
+  /// blocks or other than all their tokens. Never label what others must not learn of, as blocks of
+  /// a salted prompt.
+  Result<std::uint64_t> label(std::uint64_t cache, const BlockLabels& labels, Duration timeout);
+  /// Which labelled blocks came to DRAM or the disk, or left them, since the cursor, in the order
+  /// of their last change: about a thousand at a time. A block may be told of before its parent.
+  Result<CacheChanges> changes(std::uint64_t cache, const CacheCursor& seen, Duration timeout);
   /// How far copies are. It asks nobody. Failed for a copy that is not known, or that was reported
   /// as over 256 copies ago.
   std::vector<TicketState> poll(std::span<const std::uint64_t> tickets);

@@ -298,6 +298,37 @@ struct CacheOptions {
   bool await_remote = false;
 };
 
+/// What routers are told of consecutive blocks of a cache.
+struct BlockLabels {
+  std::span<const Digest> digests;        ///< at most 1024
+  std::span<const std::uint32_t> tokens;  ///< of all of them, block_tokens each
+  Digest parent{};                        ///< the block before the first; zeros: there is none
+  std::string lora{};                     ///< adapter; at most 63 printable ASCII characters
+};
+
+/// How much of the changes of a cache somebody has seen. As it is made: nothing.
+struct CacheCursor {
+  std::uint64_t life = 0;
+  std::uint64_t start = 0;
+  std::uint64_t position = 0;
+};
+
+/// A labelled block that came or went, as it is now.
+struct CacheChange {
+  Digest digest{};
+  Digest parent{};  ///< zeros: it is the first
+  std::string lora{};
+  bool in_dram = false;
+  bool on_disk = false;
+  std::vector<std::uint32_t> tokens{};  ///< empty where it has gone
+};
+struct CacheChanges {
+  CacheCursor next;   ///< to ask with the next time
+  bool over = false;  ///< it starts over: what was told before these is void
+  bool more = false;  ///< there are more: ask again at once
+  std::vector<CacheChange> all;
+};
+
 /// The state of a copy between a region and the cache.
 enum class TicketState : std::uint8_t {
   kPending = 0,

@@ -12,7 +12,7 @@ import operator
 import os
 from collections.abc import Iterable
 from ctypes import (
-    CFUNCTYPE, POINTER, Structure, c_char_p, c_int, c_int32, c_int64, c_size_t, c_uint8, c_uint16,
+    CFUNCTYPE, POINTER, Structure, c_char, c_char_p, c_int, c_int32, c_int64, c_size_t, c_uint8, c_uint16,
     c_uint32, c_uint64, c_void_p,
 )  # fmt: skip
 from pathlib import Path
@@ -350,6 +350,31 @@ class CacheOptions(Struct):
     ]
 
 
+class CacheCursor(Structure):
+    _fields_ = [("life", c_uint64), ("start", c_uint64), ("position", c_uint64)]
+
+
+class CacheChange(Structure):
+    _fields_ = [
+        ("digest", c_uint8 * 32),
+        ("parent", c_uint8 * 32),
+        ("lora", c_char * 64),
+        ("tiers", c_uint32),
+        ("token_count", c_uint32),
+        ("tokens", POINTER(c_uint32)),
+    ]
+
+
+class CacheChanges(Struct):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("changes", POINTER(CacheChange)),
+        ("count", c_uint64),
+        ("flags", c_uint32),
+        ("reserved", c_uint32),
+    ]
+
+
 class DlDevice(Structure):
     _fields_ = [("device_type", c_int32), ("device_id", c_int32)]
 
@@ -427,6 +452,13 @@ _CALLS: dict[str, list[Any]] = {
     "kvd_cache_drop": [HANDLE, U64, c_char_p, U64, U64],
     "kvd_cache_post_lookup": [HANDLE, U64, c_char_p, U64],
     "kvd_cache_post_drop": [HANDLE, U64, c_char_p, U64],
+    "kvd_cache_label": [
+        HANDLE, U64, c_char_p, c_char_p, c_char_p, U64, POINTER(c_uint32), U64, U64,
+        POINTER(c_uint64),
+    ],
+    "kvd_cache_get_changes": [
+        HANDLE, U64, POINTER(CacheCursor), U64, POINTER(CacheChanges),
+    ],
     "kvd_cache_poll": [HANDLE, POINTER(c_uint64), POINTER(c_uint8), U64],
     "kvd_cache_wait": [HANDLE, POINTER(c_uint64), U64, U64],
     "kvd_place": [HANDLE, POINTER(c_uint64), U64, U64, POINTER(Placement)],

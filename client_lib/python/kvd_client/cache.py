@@ -21,6 +21,8 @@ _TIMEOUT_S = 5.0
 _PARK = 1
 _AWAIT_REMOTE = 1
 _DIGEST_BYTES = 32
+_IN_DRAM, _ON_DISK = 1, 2
+_OVER, _MORE = 1, 2
 
 
 class Piece(NamedTuple):
@@ -29,6 +31,27 @@ class Piece(NamedTuple):
     offset: int
     stride: int
     bytes: int
+
+
+class Change(NamedTuple):
+    """A labelled block that came or went, as it is now; without tokens where it has gone."""
+
+    digest: bytes
+    parent: bytes | None  # None: it is the first
+    lora: str
+    in_dram: bool
+    on_disk: bool
+    tokens: list[int]
+
+
+class Changes(NamedTuple):
+    """`cursor`: to ask with the next time. `over`: it starts over, and what was told before is void.
+    `more`: there are more, ask again at once."""
+
+    cursor: tuple[int, int, int]
+    over: bool
+    more: bool
+    all: list[Change]
 
 
 class TicketState(enum.IntEnum):
@@ -117,6 +140,47 @@ class Cache:
         most; never attaches."""
         self._handle.call("kvd_cache_post_drop", self.id, _joined(digests), len(digests))
 
+    def label(
+        self,
+        digests: Sequence[bytes],
+        tokens: Sequence[int],
+        *,
+        parent: bytes | None = None,
+        lora: str = "",
+        timeout: float = _TIMEOUT_S,
+    ) -> int:
+        """Labels consecutive blocks, at most 1024, before or after they are stored: from then on
+        changes() tells every session of the domain with a cache of the same kind where they are.
+        `tokens`: those of the blocks one after the other. `parent`: the block before the first.
+        Returns how many labels kvd keeps; it has room for a number of them. Never label what others
+        must not learn of, as blocks of a salted prompt."""
+        kept = ctypes.c_uint64()
+        if parent is not None:
+            _joined([parent])
+        self._handle.call(
+            "kvd_cache_label", self.id, parent, _abi.text(lora), _joined(digests), len(digests),
+            _abi.numbers(ctypes.c_uint32, tokens), len(tokens),
+            _abi.nanoseconds(timeout), ctypes.byref(kept),
+        )  # fmt: skip
+        return kept.value
+
+    def changes(
+        self, cursor: tuple[int, int, int] = (0, 0, 0), timeout: float = _TIMEOUT_S
+    ) -> Changes:
+        """Which labelled blocks came to DRAM or the disk, or left them, since the cursor, in the
+        order of their last change: about a thousand at a time. A block may be told of before its
+        parent. One thread at a time."""
+        seen = _abi.CacheCursor(*cursor)
+        found = _abi.CacheChanges(struct_size=ctypes.sizeof(_abi.CacheChanges))
+        self._handle.call(
+            "kvd_cache_get_changes", self.id, ctypes.byref(seen), _abi.nanoseconds(timeout),
+            ctypes.byref(found),
+        )  # fmt: skip
+        return Changes(
+            (seen.life, seen.start, seen.position), bool(found.flags & _OVER),
+            bool(found.flags & _MORE), [_change_of(found.changes[i]) for i in range(found.count)],
+        )  # fmt: skip
+
     def poll(self, tickets: Sequence[int]) -> list[TicketState]:
         """The states of the tickets; sends no message. Poll a ticket until it is over, and not
         after."""
@@ -163,6 +227,14 @@ class Cache:
             error.ticket = ticket.value  # type: ignore[attr-defined]
             raise
         return ticket.value
+
+
+def _change_of(each: _abi.CacheChange) -> Change:
+    parent = bytes(each.parent)
+    return Change(
+        bytes(each.digest), parent if any(parent) else None, each.lora.decode(),
+        bool(each.tiers & _IN_DRAM), bool(each.tiers & _ON_DISK), each.tokens[: each.token_count],
+    )  # fmt: skip
 
 
 def options_of(

@@ -1,5 +1,7 @@
+#include <algorithm>
 #include <cstring>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "client_lib/src/abi/c_handle.hpp"
@@ -128,6 +130,56 @@ kvd_status kvd_cache_drop(kvd_handle* handle, uint64_t cache, const uint8_t* dig
   const auto dropped =
       handle->client.caches().drop(cache, copies_of(digests, count), duration(timeout_ns));
   return dropped.ok() ? KVD_OK : fail(dropped.error());
+}
+
+// NOLINTNEXTLINE(readability-function-size): C has no spans
+kvd_status kvd_cache_label(kvd_handle* handle, uint64_t cache, const uint8_t* parent,
+                           const char* lora, const uint8_t* digests, uint64_t count,
+                           const uint32_t* tokens, uint64_t token_count, uint64_t timeout_ns,
+                           uint64_t* kept) {
+  if (const char* fault = fault_of(handle, digests, count, kMostCopied)) return invalid(fault);
+  if (tokens == nullptr || kept == nullptr) return invalid("tokens or kept is NULL");
+  if (token_count > kMostDigests) return invalid("more than 2^20 tokens");
+  const std::vector<kc::Digest> named = copies_of(digests, count);
+  kc::BlockLabels labels;
+  labels.digests = named;
+  labels.tokens = std::span(tokens, token_count);
+  if (parent != nullptr) std::memcpy(labels.parent.data(), parent, labels.parent.size());
+  if (lora != nullptr) labels.lora = lora;
+  const auto told = handle->client.caches().label(cache, labels, duration(timeout_ns));
+  if (!told.ok()) return fail(told.error());
+  *kept = *told;
+  return KVD_OK;
+}
+
+kvd_status kvd_cache_get_changes(kvd_handle* handle, uint64_t cache, kvd_cache_cursor* cursor,
+                                 uint64_t timeout_ns, kvd_cache_changes* changes) {
+  kvd_cache_changes out{};
+  if (handle == nullptr) return invalid(kNoHandle);
+  if (cursor == nullptr) return invalid("cursor is NULL");
+  if (!read_struct(changes, out)) return invalid(kNoStruct);
+  auto found = handle->client.caches().changes(
+      cache, {cursor->life, cursor->start, cursor->position}, duration(timeout_ns));
+  if (!found.ok()) return fail(found.error());
+  handle->changes = std::move(*found);
+  handle->change_views.clear();
+  for (const kc::CacheChange& change : handle->changes.all) {
+    kvd_cache_change& view = handle->change_views.emplace_back();
+    std::memcpy(view.digest, change.digest.data(), sizeof view.digest);
+    std::memcpy(view.parent, change.parent.data(), sizeof view.parent);
+    std::memcpy(view.lora, change.lora.data(), std::min(change.lora.size(), sizeof view.lora - 1));
+    view.tiers =
+        (change.in_dram ? KVD_CHANGE_IN_DRAM : 0u) | (change.on_disk ? KVD_CHANGE_ON_DISK : 0u);
+    view.token_count = static_cast<std::uint32_t>(change.tokens.size());
+    view.tokens = change.tokens.data();
+  }
+  const kc::CacheCursor& next = handle->changes.next;
+  *cursor = {next.life, next.start, next.position};
+  out.changes = handle->change_views.data();
+  out.count = handle->change_views.size();
+  out.flags = (handle->changes.over ? KVD_CHANGES_OVER : 0u) |
+              (handle->changes.more ? KVD_CHANGES_MORE : 0u);
+  return write_struct(out, changes);
 }
 
 kvd_status kvd_cache_poll(kvd_handle* handle, const uint64_t* tickets, uint8_t* states,

@@ -16,6 +16,8 @@ struct kvd_handle {
   std::vector<kvd_run_entry> run;
   std::vector<kvd_hold_entry> hold;
   std::vector<kvd_placement_entry> placement;
+  kvd_client::CacheChanges changes{};
+  std::vector<kvd_cache_change> change_views{};
 };
 
 /// What the C functions share: errors, and structs of programs older or newer than this library.

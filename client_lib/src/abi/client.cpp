@@ -283,6 +283,16 @@ Result<std::uint64_t> Caches::drop(std::uint64_t cache, std::span<const Digest> 
   return public_result(impl_->caches.drop(cache, digests, timeout));
 }
 
+Result<std::uint64_t> Caches::label(std::uint64_t cache, const BlockLabels& labels,
+                                    Duration timeout) {
+  return public_result(impl_->caches.label(cache, labels, timeout));
+}
+
+Result<CacheChanges> Caches::changes(std::uint64_t cache, const CacheCursor& seen,
+                                     Duration timeout) {
+  return public_result(impl_->caches.changes(cache, seen, timeout));
+}
+
 std::vector<TicketState> Caches::poll(std::span<const std::uint64_t> tickets) {
   std::vector<TicketState> states;
   states.reserve(tickets.size());

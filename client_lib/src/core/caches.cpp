@@ -10,6 +10,7 @@
 
 #include "client_lib/src/core/convert.hpp"
 #include "ipc/digest/fingerprint.hpp"
+#include "ipc/wire/attach_codec.hpp"
 
 namespace kvd::client {
 namespace {
@@ -216,6 +217,41 @@ Status Caches::copy(const CopyOfBlocks& copy, Nanoseconds timeout, std::uint64_t
     if (reply.ok() || unknown) ticket = command.body.ticket;
     return reply.ok() ? Status() : Status(reply.error());
   });
+}
+
+Result<std::uint64_t> Caches::label(std::uint64_t cache, const kvd_client::BlockLabels& labels,
+                                    Nanoseconds timeout) {
+  const std::size_t count = labels.digests.size();
+  if (count > wire::kMaxLabelled) return invalid("labels of more than 1024 blocks");
+  if (count == 0 || labels.tokens.size() % count != 0)
+    return invalid("not the tokens of the blocks");
+  wire::CacheLabelCommand command;
+  command.body.parent = labels.parent;
+  if (labels.lora.size() >= command.body.lora.size())
+    return invalid("a name of over 63 characters");
+  wire::set_text(command.body.lora, labels.lora);
+  command.body.block_tokens = static_cast<std::uint32_t>(labels.tokens.size() / count);
+  command.digests = labels.digests;
+  command.tokens = labels.tokens;
+  return link_.on_memory(
+      timeout, [&](const SessionPtr& session, TimePoint until) -> Result<std::uint64_t> {
+        KVD_ASSIGN_OR_RETURN(const CacheBook::Known known, book_.of_daemon(cache, session));
+        command.body.cache = known.id;
+        return value_of(session->call(command, until));
+      });
+}
+
+Result<kvd_client::CacheChanges> Caches::changes(std::uint64_t cache,
+                                                 const kvd_client::CacheCursor& seen,
+                                                 Nanoseconds timeout) {
+  return link_.on_memory(
+      timeout, [&](const SessionPtr& session, TimePoint until) -> Result<kvd_client::CacheChanges> {
+        KVD_ASSIGN_OR_RETURN(const CacheBook::Known known, book_.of_daemon(cache, session));
+        const wire::CacheChangesBody asked{known.id, {seen.life, seen.start, seen.position}};
+        return answer_of<wire::CacheChangesReply>(
+            session->call(asked, until),
+            [](const wire::CacheChangesReply& reply) { return to_public(reply); });
+      });
 }
 
 kvd_client::TicketState Caches::poll(std::uint64_t ticket) {

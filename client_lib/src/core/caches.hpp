@@ -36,6 +36,10 @@ class Caches {
   /// store and load. `ticket` is not 0 where the daemon copies, or may copy: then it is to be
   /// polled whatever is returned.
   Status copy(const CopyOfBlocks& copy, Nanoseconds timeout, std::uint64_t& ticket);
+  Result<std::uint64_t> label(std::uint64_t cache, const kvd_client::BlockLabels& labels,
+                              Nanoseconds timeout);
+  Result<kvd_client::CacheChanges> changes(std::uint64_t cache, const kvd_client::CacheCursor& seen,
+                                           Nanoseconds timeout);
   /// Failed in a forked child.
   kvd_client::TicketState poll(std::uint64_t ticket);
   Status wait(std::span<const std::uint64_t> tickets, Nanoseconds timeout);

@@ -152,6 +152,25 @@ kvd_client::Stats to_public(const wire::StatsReplyBody& stats) {
           stats.rotations_out,    stats.rotations_in};
 }
 
+kvd_client::CacheChanges to_public(const wire::CacheChangesReply& reply) {
+  const wire::CacheCursor& next = reply.body.next;
+  kvd_client::CacheChanges changes{{next.life, next.start, next.position},
+                                   (reply.body.flags & wire::kChangesOver) != 0,
+                                   (reply.body.flags & wire::kChangesMore) != 0,
+                                   {}};
+  auto tokens = reply.tokens.begin();
+  for (const wire::CacheChange change : reply.changes) {
+    kvd_client::CacheChange& each = changes.all.emplace_back();
+    each.digest = change.digest;
+    each.parent = change.parent;
+    each.lora = change.lora.data();
+    each.in_dram = (change.tiers & wire::kInDram) != 0;
+    each.on_disk = (change.tiers & wire::kOnDisk) != 0;
+    for (std::uint32_t i = 0; i < change.tokens; ++i, ++tokens) each.tokens.push_back(*tokens);
+  }
+  return changes;
+}
+
 kvd_client::ScheduleResult to_public(const wire::ScheduleReply& answer) {
   return {{answer.preempt.begin(), answer.preempt.end()},
           {answer.admit.begin(), answer.admit.end()},

@@ -35,6 +35,7 @@ kvd_client::SessionInfo to_public(const wire::Welcome& welcome);
 kvd_client::StepResult to_public(const wire::StepReply& step);
 kvd_client::Placement to_public(const wire::PlaceReply& plan);
 kvd_client::Stats to_public(const wire::StatsReplyBody& stats);
+kvd_client::CacheChanges to_public(const wire::CacheChangesReply& reply);
 kvd_client::ScheduleResult to_public(const wire::ScheduleReply& answer);
 
 kvd_client::Error public_error(const Error& error);

@@ -23,7 +23,7 @@ DiskCache::DiskCache(Context& context, store::Store& store, Requests& requests,
       store_(store),
       requests_(requests),
       knowledge_(knowledge),
-      classes_(context),
+      classes_(context, store.cache.labels()),
       remote_(context, store, classes_),
       budget_(context.config.disk.writes_a_day, TimePoint{0}) {
   store::SecondTouch least{UINT32_MAX};
@@ -79,6 +79,8 @@ void DiskCache::write(const store::ForDisk& row) {
   }
   const Digest label = classes_.label(row.space.domain);
   const Digest name = classes_.name(row.space, row.digest);
+  const bool there = disk->directory->find(label, name).has_value();
+  store_.cache.labels().name(row.space, row.digest, name, there);
   if (disk->directory->knows(label, name)) return disk->directory->touch(label, name);
   const bool may = budget_.take(disk->row_bytes(), context_.now);
   const auto slot = may ? disk->directory->begin_write(label, name) : std::nullopt;

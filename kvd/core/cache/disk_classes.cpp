@@ -262,7 +262,7 @@ void DiskClasses::on_opened(const DiskOpened& opened) {
   disk.opening = open;  // until all that it holds is known
   disk.state = open ? State::kOpen : State::kNone;
   if (open) {
-    disk.directory.emplace(opened.slots, context_.config.index.secret);
+    disk.directory.emplace(opened.slots, context_.config.index.secret, &labels_);
     disk.files.bytes = opened.bytes, disk.files.grain = opened.grain;
     disk.domains.insert(disk.domain);
     return got(disk);
@@ -297,6 +297,7 @@ void DiskClasses::on_resized(const DiskResized& resized) {
 void DiskClasses::on_closed(const DiskClosed& closed) {
   Disk& disk = at(closed.disk);
   disk.state = State::kNone;
+  if (disk.directory) disk.directory->bound(0);  // so that the loss is told
   disk.directory.reset();
   disk.ready = disk.opening = disk.wanted = false;
   disk.files.bytes = Bytes(0);

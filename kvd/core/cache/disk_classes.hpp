@@ -83,7 +83,8 @@ class DiskClasses {
     [[nodiscard]] Bytes row_bytes() const { return shape.slot_bytes * shape.groups; }
   };
 
-  explicit DiskClasses(Context& context) : context_(context) {}
+  /// `labels` are told of what the files get and lose.
+  DiskClasses(Context& context, store::Labels& labels) : context_(context), labels_(labels) {}
 
   /// Blocks are kept on disk, now or later.
   [[nodiscard]] bool has_disk() const {
@@ -185,6 +186,7 @@ class DiskClasses {
   void try_all_again();
 
   Context& context_;
+  store::Labels& labels_;
   Disks disks_;
   std::map<DiskShape, DiskId> by_shape_;
   std::map<std::pair<Fingerprint, ClassId>, DiskId> by_class_;  ///< at most one of each class

@@ -150,33 +150,33 @@ void EngineCaches::on_open(const Command& command, const OpenCache& open) {
 }
 
 void EngineCaches::on_close(const Command& command, const CloseCache& close) {
+  const EngineCache* cache = cache_of(context_, requests_, command, close.cache);
+  if (cache == nullptr) return;
   Session& session = requests_.sessions().at(command.engine);
-  const auto cache = session.leases.caches.find(close.cache);
-  if (cache == session.leases.caches.end()) {
-    return context_.refuse(
-        command, ErrorCode::kNotFound,
-        "cache " + std::to_string(close.cache.value) + " is not this session's: open one");
-  }
-  const auto& layout = cache->second.layout;
+  const auto& layout = cache->layout;
   requests_.keep(session, Bytes(0) - bytes_of_pieces(layout ? layout->pieces.size() : 0));
-  session.leases.caches.erase(cache);
+  session.leases.caches.erase(close.cache);
   context_.reply(command, Done{});
 }
 
 void EngineCaches::on_describe(const Command& command, const DescribeCache& described) {
-  Session& session = requests_.sessions().at(command.engine);
-  auto& caches = session.leases.caches;
-  const auto found = caches.find(described.cache);
-  if (found == caches.end()) {
-    return context_.refuse(
-        command, ErrorCode::kNotFound,
-        "cache " + std::to_string(described.cache.value) + " is not this session's: open one");
-  }
-  found->second.model = described.model;
-  DiskClasses::Disk* disk = disk_.classes().find(found->second.space);
-  const bool is_its_own = disk != nullptr && disk->domain == session.info.domain;
+  EngineCache* cache = cache_of(context_, requests_, command, described.cache);
+  if (cache == nullptr) return;
+  cache->model = described.model;
+  DiskClasses::Disk* disk = disk_.classes().find(cache->space);
+  const bool is_its_own =
+      disk != nullptr && disk->domain == requests_.sessions().at(command.engine).info.domain;
   if (is_its_own && !described.model.empty()) disk->model = described.model;
   context_.reply(command, Done{});
+}
+
+EngineCache* cache_of(Context& context, Requests& requests, const Command& command, CacheId id) {
+  auto& caches = requests.sessions().at(command.engine).leases.caches;
+  const auto cache = caches.find(id);
+  if (cache != caches.end()) return &cache->second;
+  context.refuse(command, ErrorCode::kNotFound,
+                 "cache " + std::to_string(id.value) + " is not this session's: open one");
+  return nullptr;
 }
 
 // ---- what is asked of them ----------------------------------------------------------------------
@@ -254,33 +254,28 @@ Status EngineCaches::check_backed(const EngineCache& cache, const Session& sessi
 }
 
 bool EngineCaches::on_blocks(const Command& command, const CacheBlocks& asked) {
-  Session& session = requests_.sessions().at(command.engine);
-  const auto cache = session.leases.caches.find(asked.cache);
-  if (cache == session.leases.caches.end()) {
-    context_.refuse(
-        command, ErrorCode::kNotFound,
-        "cache " + std::to_string(asked.cache.value) + " is not this session's: open one");
-    return false;
-  }
+  EngineCache* cache = cache_of(context_, requests_, command, asked.cache);
+  if (cache == nullptr) return false;
   const bool copies = asked.op == CacheBlocks::Op::kStore || asked.op == CacheBlocks::Op::kLoad;
   if (copies) {
-    if (const Status fits = check_copy(cache->second, session, asked); !fits.ok()) {
+    if (const Status fits = check_copy(*cache, requests_.sessions().at(command.engine), asked);
+        !fits.ok()) {
       context_.refuse(command, fits.error().code, fits.error().message);
       return false;
     }
   }
   switch (asked.op) {
     case CacheBlocks::Op::kLookup:
-      on_lookup(command, cache->second, asked);
+      on_lookup(command, *cache, asked);
       return false;
     case CacheBlocks::Op::kDrop:
-      context_.reply(command, ValueReply{drop(cache->second, asked.digests)});
+      context_.reply(command, ValueReply{drop(*cache, asked.digests)});
       return true;
     case CacheBlocks::Op::kStore:
-      on_store(command, cache->second, asked);
+      on_store(command, *cache, asked);
       return false;
     case CacheBlocks::Op::kLoad:
-      on_load(command, cache->second, asked);
+      on_load(command, *cache, asked);
       return false;
   }
   return false;

@@ -199,4 +199,8 @@ class EngineCaches {
   std::uint64_t last_cache_ = 0;
 };
 
+/// The session's cache. Null: it has none of that number, and the command is refused.
+[[nodiscard]] EngineCache* cache_of(Context& context, Requests& requests, const Command& command,
+                                    CacheId id);
+
 }  // namespace kvd::core

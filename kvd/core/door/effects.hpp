@@ -11,6 +11,7 @@
 #include "ipc/vocabulary/result.hpp"
 #include "ipc/vocabulary/units.hpp"
 #include "kvd/store/cache/kept_rows.hpp"
+#include "kvd/store/index/labels.hpp"
 #include "kvd/store/memory/orders.hpp"
 #include "planner/policy/placement/placement.hpp"
 
@@ -114,7 +115,7 @@ struct Reply {
   EngineId engine;
   ReplyTo reply_to;
   std::variant<Done, StepReply, RegionReply, BlocksReply, PlaceReply, StatsReply, ValueReply,
-               ScheduleReply, Error>
+               ScheduleReply, store::Labels::Changes, Error>
       body;
 };
 

@@ -14,6 +14,7 @@
 #include "kvd/core/door/status.hpp"
 #include "kvd/core/door/tuning.hpp"
 #include "kvd/pool/quota.hpp"
+#include "kvd/store/index/labels.hpp"
 #include "kvd/store/memory/key.hpp"
 #include "kvd/store/memory/shared_list.hpp"
 
@@ -198,6 +199,19 @@ struct DescribeCache {
   CacheId cache;
   std::string model;
 };
+/// What routers may be told of consecutive blocks. The answer is how many labels are kept.
+struct LabelBlocks {
+  CacheId cache;
+  Digest parent;  ///< the block before the first; zeros: there is none
+  std::string lora;
+  std::vector<Digest> digests;
+  std::vector<std::uint32_t> tokens;  ///< of all of them
+};
+/// What has changed of the labelled blocks. The answer is Labels::Changes.
+struct AskChanges {
+  CacheId cache;
+  store::Labels::Cursor seen;
+};
 /// What an engine that places its own blocks wants done with blocks. See EngineCaches.
 struct CacheBlocks {
   enum class Op : std::uint8_t { kLookup, kStore, kLoad, kDrop };
@@ -252,8 +266,8 @@ struct Command {
   TimePoint deadline;
   std::variant<Submit, NameBlocks, Step, AllocateRegion, AllocateBlocks, Place, Rotate, Finish,
                Abort, ReleaseRegion, ReleaseOrphaned, OpenCache, CloseCache, DescribeCache,
-               CacheBlocks, Stats, Ping, Schedule, OpenSpace, CloseSpace, PlaceRegion, ShareSpace,
-               SetGaps>
+               LabelBlocks, AskChanges, CacheBlocks, Stats, Ping, Schedule, OpenSpace, CloseSpace,
+               PlaceRegion, ShareSpace, SetGaps>
       body;
   std::uint32_t rank = 0;  ///< the rank of a tensor-parallel group that sent it
 };

@@ -59,6 +59,8 @@ void Commands::on_command(const Command& command) {
                  [&](const OpenCache& body) { caches_.on_open(command, body); },
                  [&](const CloseCache& body) { caches_.on_close(command, body); },
                  [&](const DescribeCache& body) { caches_.on_describe(command, body); },
+                 [&](const LabelBlocks& body) { labels_.on_label(command, body); },
+                 [&](const AskChanges& body) { labels_.on_changes(command, body); },
                  [&](const CacheBlocks& body) {
                    if (caches_.on_blocks(command, body)) claims_.serve_everyone();
                  },

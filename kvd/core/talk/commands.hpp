@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "kvd/core/cache/engine_labels.hpp"
 #include "kvd/core/deciding/claims.hpp"
 #include "kvd/core/deciding/engine_placed.hpp"
 #include "kvd/core/deciding/layer_plans.hpp"
@@ -31,6 +32,7 @@ class Commands {
         prefixes_(ground.prefixes),
         memory_(ground.memory),
         caches_(ground.engine_caches),
+        labels_(ground.context, ground.store, ground.requests, ground.disk.classes()),
         drains_(ground.drains),
         spaces_(ground.spaces),
         needs_(needs),
@@ -63,6 +65,7 @@ class Commands {
   Prefixes& prefixes_;
   RequestMemory& memory_;
   EngineCaches& caches_;
+  EngineLabels labels_;
   const Drains& drains_;
   Spaces& spaces_;
   Needs& needs_;

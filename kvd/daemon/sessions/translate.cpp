@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "ipc/vocabulary/overloaded.hpp"
+#include "ipc/wire/attach_codec.hpp"
 
 namespace kvd::daemon {
 
@@ -96,6 +97,19 @@ Result<Body> from(const wire::GapsCommand& b) {
 
 Result<Body> from(const wire::CacheModelBody& b) {
   return Body(core::DescribeCache{core::CacheId(b.cache), b.model.data()});
+}
+
+Result<Body> from(const wire::CacheLabelCommand& b) {
+  core::LabelBlocks told{
+      core::CacheId(b.body.cache), Digest{b.body.parent}, b.body.lora.data(), {}, {}};
+  for (const auto& digest : b.digests) told.digests.push_back(Digest{digest});
+  told.tokens.assign(b.tokens.begin(), b.tokens.end());
+  return Body(std::move(told));
+}
+
+Result<Body> from(const wire::CacheChangesBody& b) {
+  return Body(
+      core::AskChanges{core::CacheId(b.cache), {b.seen.life, b.seen.start, b.seen.position}});
 }
 
 Result<Body> from(const wire::CacheCommand& b) {
@@ -225,6 +239,8 @@ struct Entries {
   std::vector<wire::HoldEntry> hold;
   std::vector<wire::PlaceEntry> place;
   std::vector<std::uint64_t> preempt, admit;
+  std::vector<wire::CacheChange> changes;
+  std::vector<std::uint32_t> tokens;
 };
 
 wire::ReplyBody from(const core::StepReply& reply, Entries& entries) {
@@ -273,6 +289,30 @@ wire::ReplyBody from(const core::ScheduleReply& reply, Entries& entries) {
   out.admit = entries.admit;
   return out;
 }
+
+wire::ReplyBody from(const store::Labels::Changes& reply, Entries& entries) {
+  const auto in = [](store::TierSet tiers, store::CacheTier tier, std::uint32_t flag) {
+    return (tiers & store::bit(tier)) != 0 ? flag : 0u;
+  };
+  for (const store::Labels::Change& each : reply.all) {
+    const store::Label& label = each.label;
+    wire::CacheChange& change = entries.changes.emplace_back();
+    change.digest = label.digest.bytes;
+    change.parent = label.parent.bytes;
+    wire::set_text(change.lora, label.lora);
+    change.tiers = in(each.tiers, store::CacheTier::kDram, wire::kInDram) |
+                   in(each.tiers, store::CacheTier::kDisk, wire::kOnDisk);
+    change.tokens = static_cast<std::uint32_t>(label.tokens.size());
+    entries.tokens.insert(entries.tokens.end(), label.tokens.begin(), label.tokens.end());
+  }
+  wire::CacheChangesReply out;
+  out.body.next = {reply.next.life, reply.next.start, reply.next.position};
+  out.body.flags = (reply.over ? wire::kChangesOver : 0u) | (reply.more ? wire::kChangesMore : 0u);
+  out.changes = entries.changes;
+  out.tokens = entries.tokens;
+  return out;
+}
+
 wire::ReplyBody from(const core::ValueReply& reply) { return wire::ValueReplyBody{reply.value}; }
 
 wire::ReplyBody from(const core::StatsReply& s) {
@@ -369,6 +409,7 @@ Status encode(const ReplyHead& head, const decltype(core::Reply::body)& body,
                               [&](const core::StepReply& r) { return from(r, entries); },
                               [&](const core::PlaceReply& r) { return from(r, entries); },
                               [&](const core::ScheduleReply& r) { return from(r, entries); },
+                              [&](const store::Labels::Changes& r) { return from(r, entries); },
                               [](const auto& r) { return from(r); },
                           },
                           body);

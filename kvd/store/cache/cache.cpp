@@ -418,7 +418,7 @@ std::string Cache::validate() const {
   for (const auto& [domain, shelf] : shelves_) {
     if (std::string fault = fault_of(shelf); !fault.empty()) return fault;
   }
-  return {};
+  return labels_.validate();
 }
 
 }  // namespace kvd::store

@@ -98,7 +98,15 @@ class Cache {
   /// `quotas` in force, by tier; they outlive it.
   Cache(Tiers& tiers, Blocks& blocks, Index::Config config,
         std::array<const pool::Quotas*, kTiers> quotas)
-      : tiers_(tiers), blocks_(blocks), config_(std::move(config)), quotas_(quotas) {}
+      : tiers_(tiers),
+        blocks_(blocks),
+        labels_(config.secret),
+        config_(std::move(config)),
+        quotas_(quotas) {
+    config_.labels = &labels_;
+  }
+  Cache(const Cache&) = delete;
+  Cache& operator=(const Cache&) = delete;
 
   /// A block of the table that is to be found from now on.
   struct NewRow {
@@ -187,6 +195,9 @@ class Cache {
   /// after each event, so that no event pays for the moves of many others.
   void follow();
 
+  /// What routers are told of blocks.
+  [[nodiscard]] Labels& labels() { return labels_; }
+
   /// Empty while entries, rows and tables say the same; else the fault in words.
   [[nodiscard]] std::string validate() const;
 
@@ -226,6 +237,7 @@ class Cache {
 
   Tiers& tiers_;
   Blocks& blocks_;
+  Labels labels_;
   Index::Config config_;
   std::array<const pool::Quotas*, kTiers> quotas_;
   std::map<DomainId, Shelf> shelves_;

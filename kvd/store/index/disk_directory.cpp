@@ -14,8 +14,8 @@ constexpr int kMostPassed = 1024;
 
 }  // namespace
 
-DiskDirectory::DiskDirectory(std::uint32_t slots, const TableSecret& secret)
-    : count_(slots), by_name_(secret), free_(slots), bound_(slots) {}
+DiskDirectory::DiskDirectory(std::uint32_t slots, const TableSecret& secret, Labels* labels)
+    : count_(slots), by_name_(secret), labels_(labels), free_(slots), bound_(slots) {}
 
 std::optional<std::uint32_t> DiskDirectory::known(const Digest& domain, const Digest& name) const {
   std::uint64_t probes = 0;
@@ -78,6 +78,7 @@ void DiskDirectory::end_write(std::uint32_t slot, bool ok, std::uint64_t generat
   if (!ok || is_ending(written)) return vacate(slot);
   written.state = State::kThere;
   written.generation = generation;
+  tell(written, true);
 }
 
 bool DiskDirectory::restore(const Digest& domain, const Digest& name, const Place& place) {
@@ -93,6 +94,7 @@ bool DiskDirectory::restore(const Digest& domain, const Digest& name, const Plac
   // No request has asked for it yet, so it makes way before what this run has written.
   Order& order = orders_.at(domain);
   order.splice(order.end(), order, slots_[place.slot].turn);
+  tell(slots_[place.slot], true);
   return true;
 }
 
@@ -152,6 +154,7 @@ void DiskDirectory::occupy(std::uint32_t slot, const Digest& domain, const Diges
 
 void DiskDirectory::vacate(std::uint32_t slot) {
   Slot& gone = slots_[slot];
+  if (gone.state == State::kThere) tell(gone, false);
   by_name_.erase(hash(gone.domain, gone.name), entry(slot));
   const auto order = orders_.find(gone.domain);
   order->second.erase(gone.turn);

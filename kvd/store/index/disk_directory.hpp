@@ -8,6 +8,7 @@
 
 #include "ipc/vocabulary/digest.hpp"
 #include "kvd/store/index/digest_table.hpp"
+#include "kvd/store/index/labels.hpp"
 #include "kvd/store/memory/pieces.hpp"
 
 namespace kvd::store {
@@ -27,7 +28,9 @@ class DiskDirectory {
     std::uint32_t slot = 0;
     std::uint64_t generation = 0;
   };
-  explicit DiskDirectory(std::uint32_t slots, const TableSecret& secret = {});
+  /// `labels`, told of each block that comes and goes, outlives it.
+  explicit DiskDirectory(std::uint32_t slots, const TableSecret& secret = {},
+                         Labels* labels = nullptr);
 
   // ---- reading ----
   /// Where the block is; none: it is not there, or not yet.
@@ -99,6 +102,9 @@ class DiskDirectory {
   [[nodiscard]] static EntryId entry(std::uint32_t slot) { return EntryId(slot + 1); }
   /// The slot that the block has, forgotten or not.
   [[nodiscard]] std::optional<std::uint32_t> known(const Digest& domain, const Digest& name) const;
+  void tell(const Slot& slot, bool there) const {
+    if (labels_ != nullptr) labels_->moved_on_disk(slot.name, there);
+  }
   void occupy(std::uint32_t slot, const Digest& domain, const Digest& name, State state);
   void vacate(std::uint32_t slot);
   void end(std::uint32_t slot);
@@ -120,6 +126,7 @@ class DiskDirectory {
   Pieces<Slot> slots_;   ///< those beyond have never been used
   std::uint32_t count_;  ///< of slots that there are
   DigestTable by_name_;
+  Labels* labels_;
   /// By domain, those that have blocks; the last that was asked for comes first.
   std::map<Digest, Order> orders_;
   std::size_t free_;           ///< below the bound

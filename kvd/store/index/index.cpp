@@ -48,7 +48,7 @@ void count(std::uint16_t& number) {
 
 }  // namespace
 
-Index::Index(const Config& config) : secret_(config.secret) {
+Index::Index(const Config& config) : secret_(config.secret), labels_(config.labels) {
   for (const CacheTier tier : kAllTiers) {
     policies_[index(tier)] = config.policy
                                  ? config.policy(entries_)
@@ -275,6 +275,7 @@ bool Index::place(EntryId id, CacheTier tier, Place place) {
   entries_[id].at[t] = place;
   ++space(at(id).space).in[t];
   policy(tier).added(id);
+  if (labels_ != nullptr) labels_->moved(space(at(id).space).key, at(id).digest, tier, true);
   if (at(id).parent) change(at(id).parent, [t](Entry& parent) { ++parent.children_in[t]; });
   return true;
 }
@@ -285,6 +286,7 @@ Place Index::forget(EntryId id, CacheTier tier) {
   Place was;
   change(id, [&](Entry& entry) { was = std::exchange(entry.at[t], Place()); });
   policy(tier).removed(id);
+  if (labels_ != nullptr) labels_->moved(space(at(id).space).key, at(id).digest, tier, false);
   --space(at(id).space).in[t];
   if (at(id).parent) change(at(id).parent, [t](Entry& parent) { --parent.children_in[t]; });
   erase_unused(id);

@@ -14,6 +14,7 @@
 #include "kvd/store/blocks/entries.hpp"
 #include "kvd/store/index/digest_table.hpp"
 #include "kvd/store/index/eviction.hpp"
+#include "kvd/store/index/labels.hpp"
 #include "kvd/store/memory/key.hpp"
 
 namespace kvd::store {
@@ -65,6 +66,7 @@ class Index {
   struct Config {
     TableSecret secret{};  ///< random, but in a simulation
     EvictionKind eviction = EvictionKind::kDefault;
+    Labels* labels = nullptr;  ///< told of each block that a tier gets or loses; outlives the index
     /// Puts another policy in its place in each tier, to compare the two.
     std::function<std::unique_ptr<Eviction>(Entries&)> policy{};
   };
@@ -164,6 +166,7 @@ class Index {
   [[nodiscard]] std::string fault_of_counts() const;
 
   TableSecret secret_;
+  Labels* labels_;
   Entries entries_;
   std::array<std::unique_ptr<Eviction>, kCacheTiers> policies_;
   std::map<KeySpace, SpaceId> ids_;

@@ -28,6 +28,72 @@ class WhatPeopleAreTold(unittest.TestCase):
         self.assertEqual(shown[1], "weights??[1m ".ljust(191, "?"))
 
 
+class Labels(unittest.TestCase):
+    def setUp(self) -> None:
+        self.kvd = self.enterContext(KvdProcess())
+
+    def open(self, with_region: bool) -> kvd_client.Cache:
+        client = self.enterContext(kvd_client.Client(self.kvd.endpoint))
+        if not with_region:
+            return client.cache("model", block_tokens=16, block_bytes=BLOCK)
+        return client.cache(
+            "model", block_tokens=16, block_bytes=BLOCK, region=client.allocate(BLOCK * BLOCKS),
+            blocks=BLOCKS, pieces=[kvd_client.Piece(0, BLOCK, BLOCK)],
+        )  # fmt: skip
+
+    def test_tell_every_engine_of_the_cache_what_blocks_are_of_and_where(self) -> None:
+        engine, other = self.open(True), self.open(False)
+        first, second, bare = (os.urandom(32) for _ in range(3))
+        tokens = list(range(32))
+        self.assertEqual(other.changes().all, [])
+        self.assertEqual(engine.label([first, second], tokens, lora="adapter"), 2)
+        engine.wait([engine.store([first, second, bare], range(3))])
+        told = other.changes()
+        self.assertEqual((told.over, told.more), (True, False))
+        self.assertEqual(
+            {each.digest: each for each in told.all},
+            {
+                first: kvd_client.Change(first, None, "adapter", True, False, tokens[:16]),
+                second: kvd_client.Change(second, first, "adapter", True, False, tokens[16:]),
+            },
+        )
+        engine.drop([first])
+        then = other.changes(told.cursor)
+        self.assertFalse(then.over)
+        self.assertEqual(then.all, [kvd_client.Change(first, None, "adapter", False, False, [])])
+        self.assertEqual(other.changes(then.cursor).all, [])
+
+    def test_many_come_part_by_part(self) -> None:
+        cache = self.open(True)
+        digests = [os.urandom(32) for _ in range(BLOCKS)]
+        for at in range(0, 3000, 600):
+            cache.label([os.urandom(32) for _ in range(600)], range(at, at + 600 * 16), parent=digests[0])
+        cache.label(digests, range(BLOCKS * 16))
+        cache.wait([cache.store(digests, range(BLOCKS))])
+        told = cache.changes()
+        self.assertEqual({each.digest for each in told.all}, set(digests))
+
+    def test_what_cannot_be_is_refused(self) -> None:
+        cache = self.open(False)
+        digest = os.urandom(32)
+        for call in (
+            lambda: cache.label([digest], range(15)),
+            lambda: cache.label([digest] * 1025, range(16 * 1025)),
+            lambda: cache.label([], []),
+            lambda: cache.label([digest], range(16), parent=b"short"),
+            lambda: cache.label([digest], range(16), lora="x" * 64),
+            lambda: cache.label([digest], range(16), lora="\x1b"),
+        ):
+            with self.assertRaises(kvd_client.InvalidArgument):
+                call()
+
+    def test_another_kvd_starts_over(self) -> None:
+        told = self.open(True).changes()
+        self.assertFalse(self.open(True).changes(told.cursor).over)
+        self.kvd = self.enterContext(KvdProcess())
+        self.assertTrue(self.open(True).changes(told.cursor).over)
+
+
 class Posted(unittest.TestCase):
     def setUp(self) -> None:
         self.kvd = self.enterContext(KvdProcess())

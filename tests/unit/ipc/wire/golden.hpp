@@ -44,10 +44,12 @@ constexpr const char* kGoldenCommands[] = {"submit",
                                            "share",
                                            "gaps",
                                            "needs",
-                                           "cache_model"};
+                                           "cache_model",
+                                           "cache_label",
+                                           "cache_changes"};
 constexpr const char* kGoldenReplies[] = {"step_reply",  "allocate_reply", "place_reply",
                                           "stats_reply", "ping_reply",     "failure_reply",
-                                          "cache_reply", "schedule_reply"};
+                                          "cache_reply", "schedule_reply", "changes_reply"};
 constexpr const char* kGoldenAttach[] = {"hello",    "welcome",     "welcome_cuda", "refused",
                                          "map_slab", "slab_mapped", "unmap_slab",   "slab_unmapped",
                                          "goodbye",  "join_group"};

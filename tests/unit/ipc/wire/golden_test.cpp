@@ -110,6 +110,64 @@ TEST(Golden, ACacheHoldsWhatItsFilesSay) {
   EXPECT_EQ(std::get<ValueReplyBody>(reply->body).value, 3u);
 }
 
+TEST(Golden, LabelsAndChangesHoldWhatTheirFilesSay) {
+  const auto labels = golden("cache_label");
+  const auto label = decode_command(labels);
+  ASSERT_TRUE(label.ok()) << label.error().message;
+  const auto& told = std::get<CacheLabelCommand>(label->body);
+  EXPECT_EQ(told.body.cache, 3u);
+  EXPECT_EQ(told.body.parent[0], 0xc0);
+  EXPECT_STREQ(told.body.lora.data(), "adapter");
+  ASSERT_EQ(told.digests.size(), 2u);
+  EXPECT_EQ(told.digests[1][31], 0xbf);
+  ASSERT_EQ(told.tokens.size(), 6u);
+  EXPECT_EQ(told.tokens[5], 300u);
+  const auto asks = golden("cache_changes");
+  const auto asked = decode_command(asks);
+  ASSERT_TRUE(asked.ok()) << asked.error().message;
+  EXPECT_EQ(std::get<CacheChangesBody>(asked->body).seen.position, 6u);
+  const auto replies = golden("changes_reply");
+  const auto reply = decode_reply(replies);
+  ASSERT_TRUE(reply.ok()) << reply.error().message;
+  const auto& changes = std::get<CacheChangesReply>(reply->body);
+  EXPECT_EQ(changes.body.next.life, 0x77u);
+  EXPECT_EQ(changes.body.flags, kChangesOver | kChangesMore);
+  ASSERT_EQ(changes.changes.size(), 2u);
+  EXPECT_EQ(changes.changes[0].tiers, kInDram | kOnDisk);
+  EXPECT_EQ(changes.changes[1].parent[0], 0x20);
+  ASSERT_EQ(changes.tokens.size(), 3u);
+  EXPECT_EQ(changes.tokens[2], 300u);
+}
+
+TEST(Golden, LabelsAndChangesThatCannotBeAreRefused) {
+  const auto broken = [](const char* file, std::size_t offset, auto value) {
+    auto frame = golden(file);
+    poke(frame, sizeof(CommandHeader) + offset, value);
+    return frame;
+  };
+  const auto label = [&](std::size_t offset, auto value) {
+    return !decode_command(broken("cache_label", offset, value)).ok();
+  };
+  const auto reply = [&](std::size_t offset, auto value) {
+    return !decode_reply(broken("changes_reply", offset, value)).ok();
+  };
+  constexpr std::size_t kFirst = sizeof(CacheChangesReplyBody);
+  EXPECT_TRUE(label(offsetof(CacheLabelBody, cache), std::uint64_t{0})) << "no cache";
+  EXPECT_TRUE(label(offsetof(CacheLabelBody, lora), '\x1b'));
+  EXPECT_TRUE(label(offsetof(CacheLabelBody, count), std::uint32_t{3}));
+  EXPECT_TRUE(label(offsetof(CacheLabelBody, block_tokens), std::uint32_t{4}));
+  EXPECT_TRUE(label(offsetof(CacheLabelBody, block_tokens), ~std::uint32_t{0}));
+  EXPECT_FALSE(label(offsetof(CacheLabelBody, count), std::uint32_t{2})) << "the frame is good";
+  EXPECT_FALSE(decode_command(broken("cache_changes", 0, std::uint64_t{0})).ok());
+  EXPECT_TRUE(reply(offsetof(CacheChangesReplyBody, flags), std::uint32_t{4}));
+  EXPECT_TRUE(reply(offsetof(CacheChangesReplyBody, reserved), std::uint32_t{1}));
+  EXPECT_TRUE(reply(offsetof(CacheChangesReplyBody, count), std::uint32_t{1}));
+  EXPECT_TRUE(reply(kFirst + offsetof(CacheChange, tiers), std::uint32_t{4}));
+  EXPECT_TRUE(reply(kFirst + offsetof(CacheChange, tokens), std::uint32_t{2})) << "one of no block";
+  EXPECT_TRUE(reply(kFirst + offsetof(CacheChange, lora), '\x1b'));
+  EXPECT_FALSE(reply(offsetof(CacheChangesReplyBody, flags), std::uint32_t{0})) << "it is good";
+}
+
 // Each as the daemon would get it from a client that is wrong.
 TEST(Golden, ACacheCommandThatCannotBeIsRefused) {
   const auto store = golden("cache");
