@@ -2,8 +2,8 @@
 other, with lines of JSON on its output; the first line that it writes says that it is ready.
 
 {"prompts": [[token…]…], "answer": tokens, "extra_key": text, "salt": text} is answered by {"tokens",
-"cached", "seconds"}; {"flush": true} forgets what SGLang itself keeps; {"update": FOLDER} takes the weights
-of another model.
+"cached", "seconds", "cpu_seconds"}, the last of all its processes; {"flush": true} forgets what SGLang
+itself keeps.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ import sys
 import time
 from typing import Any
 
+import psutil
+
 BASE = {
     "device": "cpu", "attention_backend": "torch_native", "sampling_backend": "pytorch",
     "grammar_backend": "none", "skip_tokenizer_init": True, "dtype": "float32", "disable_cuda_graph": True,
@@ -22,24 +24,27 @@ BASE = {
 }  # fmt: skip
 
 
+def cpu_seconds() -> float:
+    me = psutil.Process()
+    return sum(sum(each.cpu_times()[:2]) for each in [me, *me.children(recursive=True)])
+
+
 def answer(engine: Any, asked: dict[str, Any]) -> dict[str, Any]:
     from sglang.srt.managers.io_struct import GenerateReqInput
 
     if asked.get("flush"):
         engine.flush_cache()
         return {}
-    if "update" in asked:
-        done = engine.update_weights_from_disk(asked["update"])
-        return {"done": str(done)}
     given = GenerateReqInput(
         input_ids=asked["prompts"],
         sampling_params={"max_new_tokens": asked["answer"], "temperature": 0.0, "ignore_eos": True},
         extra_key=asked.get("extra_key"), cache_salt=asked.get("salt"),
     )  # fmt: skip
-    begin = time.monotonic()
+    begin, cpu = time.monotonic(), cpu_seconds()
     found = engine.loop.run_until_complete(engine.tokenizer_manager.generate_request(given, None).__anext__())
     return {
         "seconds": time.monotonic() - begin,
+        "cpu_seconds": cpu_seconds() - cpu,
         "tokens": [each["output_ids"] for each in found],
         "cached": [each["meta_info"]["cached_tokens"] for each in found],
     }

@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-import random
 import unittest
 from typing import Any
 
 import ctest
 from kvd_process import KvdProcess, poll_until
-from sglang_process import Bench, on_kvd
+from sglang_process import FOUND, PAGE, Bench, on_kvd, prompt, stored
 from vllm_process import scribble_over_dram
-
-TOKENS, FOUND = 700, 688  # of a prompt, and of its whole pages
-PAGE, PAGE_BYTES = 16, 4 * 2 * 4 * 64 * 16 * 4
-
-
-def prompt(seed: int) -> list[int]:
-    numbers = random.Random(seed)
-    return [numbers.randrange(3, 2048) for _ in range(TOKENS)]
 
 
 def setUpModule() -> None:
@@ -25,7 +16,7 @@ def setUpModule() -> None:
     bench = Bench()
     unittest.addModuleCleanup(bench.close)
     kvd = unittest.enterModuleContext(KvdProcess(slabs=16, dram_slabs=64))
-    engine = unittest.enterModuleContext(bench.engine(kvd.endpoint, **on_kvd(window_bytes=4 << 20)))
+    engine = unittest.enterModuleContext(bench.engine("engine", kvd.endpoint, **on_kvd(window_bytes=4 << 20)))
 
 
 class HiCache(unittest.TestCase):
@@ -38,10 +29,10 @@ class HiCache(unittest.TestCase):
 
     def fill(self, prompt: list[int], **more: Any) -> list[int]:
         """What the engine answers once kvd has the pages."""
-        before = stored()
+        before = stored(kvd)
         first = engine.ask([prompt], **more)
         self.assertEqual(first["cached"], [0])
-        self.assertTrue(poll_until(lambda: stored() >= before + FOUND // PAGE))
+        self.assertTrue(poll_until(lambda: stored(kvd) >= before + FOUND // PAGE))
         tokens: list[int] = first["tokens"]
         return tokens
 
@@ -78,11 +69,6 @@ class HiCache(unittest.TestCase):
         found = self.again(prompt(4))
         self.assertEqual((found["cached"], found["tokens"]), ([FOUND], tokens))
         self.assertEqual(engine.log.count("kvd: no answer"), 1)
-
-
-def stored() -> int:
-    """Pages that kvd has."""
-    return int(kvd.get("/v1/cache")["cached_bytes"]["dram"]) // PAGE_BYTES
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import select
 import signal
 import subprocess
@@ -14,16 +15,29 @@ from pathlib import Path
 from typing import Any
 
 import tiny_model
+from kvd_process import KvdProcess
 
 HERE = Path(__file__).parent
 PACKAGES = HERE.parents[2] / "client_lib/python"
 PATIENCE_S = 600.0  # two cores may have other work; a start alone takes twenty seconds of one
+TOKENS, FOUND = 700, 688  # of a prompt, and of its whole pages
+PAGE, PAGE_BYTES = 16, 4 * 2 * 4 * 64 * 16 * 4
 HICACHE = {
     "enable_hierarchical_cache": True, "hicache_ratio": 2.0, "hicache_io_backend": "direct",
     "hicache_mem_layout": "layer_first", "hicache_write_policy": "write_through",
     "hicache_storage_prefetch_policy": "wait_complete",
 }  # fmt: skip
 KVD = {"backend_name": "kvd", "module_path": "kvd_sglang", "class_name": "KvdStorage", "interface_v1": 1}
+
+
+def prompt(seed: int) -> list[int]:
+    numbers = random.Random(seed)
+    return [numbers.randrange(3, 2048) for _ in range(TOKENS)]
+
+
+def stored(kvd: KvdProcess) -> int:
+    """Pages that kvd has."""
+    return int(kvd.get("/v1/cache")["cached_bytes"]["dram"]) // PAGE_BYTES
 
 
 def on_kvd(**extra: Any) -> dict[str, Any]:
@@ -45,12 +59,14 @@ class Bench:
         (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: cpu-stand-in\nVersion: 1\n")
         (facts / "entry_points.txt").write_text("[sglang.srt.plugins]\ncpu = cpu_stand_in:register\n")
 
-    def engine(self, endpoint: str = "", model: Path | None = None, **options: Any) -> Engine:
+    def engine(self, name: str, endpoint: str = "", model: Path | None = None, **options: Any) -> Engine:
+        """Starts an engine, and does not wait until it is ready."""
         environment = {
             **os.environ, "KVD_ENDPOINT": endpoint,
             "PYTHONPATH": os.pathsep.join(map(str, [self.folder, HERE / "stand_in", PACKAGES])),
+            "SGLANG_HICACHE_FILE_BACKEND_STORAGE_DIR": str(self.folder / "pages"),
         }  # fmt: skip
-        return Engine([str(model or self.model), json.dumps(options)], environment, self.folder / "log")
+        return Engine([str(model or self.model), json.dumps(options)], environment, self.folder / f"{name}.log")
 
     def close(self) -> None:
         self._folder.cleanup()
@@ -67,16 +83,21 @@ class Engine:
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=said,
             )  # fmt: skip
         self._rest = b""
-        self._reply()
+        self._is_ready = False
 
     def ask(self, prompts: list[list[int]], answer: int = 16, **more: Any) -> dict[str, Any]:
         return self.tell(prompts=prompts, answer=answer, **more)
 
     def tell(self, **asked: Any) -> dict[str, Any]:
+        self.wait_until_ready()
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(asked).encode() + b"\n")
         self._process.stdin.flush()
         return self._reply()
+
+    def wait_until_ready(self) -> None:
+        if not self._is_ready:
+            self._is_ready = bool(self._reply())
 
     @property
     def log(self) -> str:

@@ -90,7 +90,9 @@ class Case(unittest.TestCase):
     def kvd(self, **given: Any) -> KvdProcess:
         return self.enterContext(KvdProcess(**given))
 
-    def storage(self, kvd: KvdProcess, scheduler: Scheduler | None = None, pool: Any = None, **extra: Any) -> KvdStorage:
+    def storage(
+        self, kvd: KvdProcess, scheduler: Scheduler | None = None, pool: Any = None, **extra: Any
+    ) -> KvdStorage:
         extra = {"copy_timeout_s": LATE_S, "timeout_s": LATE_S, **extra}
         found = (scheduler or Scheduler()).make(pool, endpoint=kvd.endpoint, **extra)
         self.addCleanup(found.close)

@@ -1,6 +1,6 @@
 """Lets HiCache run without a GPU: SGLang calls register() in each of its processes, by the entry point
-`sglang.srt.plugins`. Pages are copied by torch, host memory is not pinned, and streams and events have
-nothing to wait for.
+`sglang.srt.plugins`. Pages are copied by torch, host memory is not pinned, streams and events have nothing
+to wait for, and pools need not leave 10 GB free.
 """
 
 from __future__ import annotations
@@ -18,6 +18,10 @@ def register() -> None:
 
     for target in ("common._cuda_host_register", "common._cuda_host_unregister"):
         HookRegistry.register(f"sglang.srt.mem_cache.pool_host.{target}", _nothing, HookType.REPLACE)
+    HookRegistry.register(
+        "sglang.srt.mem_cache.pool_host.base.host_memory_budget_bytes",
+        functools.partial(_constant, 1 << 40), HookType.REPLACE,
+    )  # fmt: skip
     mha.transfer_kv_direct = _transfer_kv_direct
     for kind in (torch.cpu.Stream, torch.cpu.Event):
         for name in ("record", "record_event", "synchronize", "wait", "wait_event", "wait_stream"):
@@ -41,7 +45,7 @@ def _nothing(*_: Any, **__: Any) -> None:
     return None
 
 
-def _constant(value: Any, *_: Any) -> Any:
+def _constant(value: Any, *_: Any, **__: Any) -> Any:
     return value
 
 
