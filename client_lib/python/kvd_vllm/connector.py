@@ -24,7 +24,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
 )  # fmt: skip
 from vllm.platforms import current_platform
 
-from kvd_vllm import checks, handoffs, identity, options
+from kvd_vllm import checks, events, handoffs, identity, options
 from kvd_vllm.copying import Cache, Copier
 from kvd_vllm.daemon import KvdCache, Link, NoCache
 from kvd_vllm.elastic.balloon import Balloon
@@ -42,6 +42,7 @@ from kvd_vllm.transfers import Copy, Ends, Opened, Transfers
 
 if TYPE_CHECKING:
     from vllm.config import VllmConfig
+    from vllm.distributed.kv_events import KVCacheEvent
     from vllm.forward_context import ForwardContext
     from vllm.v1.core.block_pool import BlockPool
     from vllm.v1.core.kv_cache_manager import KVCacheBlocks
@@ -52,6 +53,8 @@ if TYPE_CHECKING:
 
 # How long the end of an engine waits for copies that are still under way.
 _LAST_WAIT_S = 2.0
+# How many steps an engine without requests makes to hear what names its cache.
+_STEPS_TO_NAME = 8
 
 
 def _hit_source() -> Any:
@@ -103,6 +106,7 @@ class KvdConnector(KVConnectorBase_V1, SupportsHMA):
         self._balloon: Balloon | None = None
         self._link: Link | None = None
         self._planner: Planner | None = None
+        self._steps_to_name = 0  # that it still makes for that alone
         self.shape: CacheShape | None = None
         reason = refusal(vllm_config, kv_cache_config)
         if not reason:
@@ -260,6 +264,8 @@ class KvdConnector(KVConnectorBase_V1, SupportsHMA):
         self._copier.close(_LAST_WAIT_S)
         if self._planner is not None:
             self._planner.deadlines.close()
+            if self._planner.announcer is not None:
+                self._planner.announcer.close()
         if self._link is not None:
             self._link.close()
         self._memory.release()
@@ -284,10 +290,24 @@ class KvdConnector(KVConnectorBase_V1, SupportsHMA):
                 '"kv_load_failure_policy":"recompute" to the outer --kv-transfer-config'
             )
             self._planner.load_no_prefix()
+        self._announce()
         if given.elastic:
             self._balloon = Balloon(
                 self.shape.block_tokens, time.monotonic, self._planner.stats, self.groups
             )
+
+    def _announce(self) -> None:
+        assert self._planner is not None and self._link is not None and self.shape is not None
+        if not events.is_wanted(self._vllm_config):
+            return
+        if any(self.shape.windows):
+            logger.warning("kvd: no KV events of blocks in kvd: some layers look back at a window only")
+            return
+        kind = events.spec_kind(self._cache_config.kv_cache_groups[0].kv_cache_spec)
+        self._planner.announcer = events.Announcer(
+            self._link, self.shape.block_tokens, kind, events.waker_of_caller()
+        )
+        self._steps_to_name = _STEPS_TO_NAME
 
     def bind_gpu_block_pool(self, gpu_block_pool: BlockPool) -> None:
         if self._planner is not None:
@@ -332,6 +352,7 @@ class KvdConnector(KVConnectorBase_V1, SupportsHMA):
     def build_connector_meta(self, scheduler_output: SchedulerOutput) -> KVConnectorMetadata:
         if self._planner is None:
             return Transfers()
+        self._steps_to_name = max(0, self._steps_to_name - 1)
         transfers = self._planner.step(scheduler_output)
         if self._balloon is not None:
             transfers.orders = self._balloon.step(self._planner.requests)
@@ -366,7 +387,14 @@ class KvdConnector(KVConnectorBase_V1, SupportsHMA):
     def has_pending_push_work(self) -> bool:
         if self._planner is not None and self._planner.has_work():
             return True
+        if self._steps_to_name > 0 and self._link is not None and not self._link.is_open:
+            return True  # so that an engine without requests announces what kvd has
         return self._balloon is not None and self._balloon.has_work()
+
+    def take_events(self) -> Iterable[KVCacheEvent]:
+        """What kvd has gained and lost; called once a step."""
+        announcer = self._planner.announcer if self._planner is not None else None
+        return announcer.take() if announcer is not None else ()
 
     def reset_cache(self) -> bool | None:
         if self._planner is not None:

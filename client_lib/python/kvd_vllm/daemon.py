@@ -11,6 +11,7 @@ from typing import NamedTuple, TypeVar
 
 import kvd_client
 
+from kvd_vllm import events
 from kvd_vllm.copies import Index, NotYet
 from kvd_vllm.copying import Cache, State
 from kvd_vllm.layout import CacheShape, Piece
@@ -33,9 +34,11 @@ _QUIET_S = 60.0
 # What kvd takes in one call.
 _MOST_BLOCKS, _MOST_PIECES = 4096, 65536
 _NOT_YET = -1
+# The timeout of calls that no step waits for.
+_ASIDE_S = 1.0
 
 
-class Link(Index):
+class Link(Index, events.Source):
     """The scheduler's session. Every call ends within the step's budget. Without an answer it
     returns None or 0, and the engine goes on as stock vLLM.
 
@@ -127,6 +130,29 @@ class Link(Index):
 
         return self._ask(tell) is True
 
+    @property
+    def is_up(self) -> bool:
+        return self._is_up
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it is known what names the cache."""
+        return self._shape is not None
+
+    def label(self, labels: events.Labels) -> bool:
+        def call(cache: kvd_client.Cache) -> bool:
+            # What kvd does not take it never takes, and an older one knows no labels.
+            with contextlib.suppress(kvd_client.InvalidArgument, kvd_client.Unsupported):
+                cache.label(
+                    labels.digests, labels.tokens, parent=labels.parent, lora=labels.lora, timeout=_ASIDE_S
+                )  # fmt: skip
+            return True
+
+        return self._ask_aside(call) is True
+
+    def changes(self, cursor: events.Cursor) -> kvd_client.Changes | None:
+        return self._ask_aside(lambda cache: cache.changes(cursor, timeout=_ASIDE_S))
+
     def take_unanswered(self) -> int:
         """Calls without an answer in time since the last call of this."""
         taken, self._unanswered = self._unanswered, 0
@@ -167,6 +193,19 @@ class Link(Index):
             self._told = False
             logger.warning("kvd: answers again")
         return answer
+
+    def _ask_aside(self, call: Callable[[kvd_client.Cache], _T]) -> _T | None:
+        """Asks from another thread than the scheduler's. If kvd is late there, steps may ask all the same."""
+        cache = self._cache
+        if not self._is_up or cache is None:
+            return None
+        try:
+            return call(cache)
+        except (kvd_client.Unavailable, kvd_client.PeerGone, kvd_client.StaleSession) as fault:
+            self._lose(fault)
+        except kvd_client.KvdError:
+            pass
+        return None
 
     def _post(self, call: Callable[[], None]) -> bool:
         """Posts what goes with the next question. It posts nothing while such posts are not

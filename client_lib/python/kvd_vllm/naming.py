@@ -131,6 +131,18 @@ class Names:
     def _not_yet(self, since: float) -> bool | None:
         return None if self._clock() < since + self._patience_s else False
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether blocks have the names that they have for an engine that has just been started."""
+        return not self._cleared and self._weights == self._first
+
+    def lora_told(self, request: Request) -> str | None:
+        """The adapter that routers are told with the request's tokens; empty: there is none. None: they are told
+        nothing, since whoever sends the same tokens would not find these blocks."""
+        if request.cache_salt or request.mm_features or request.prompt_embeds is not None or not self.is_plain:
+            return None
+        return request.lora_request.lora_name if request.lora_request is not None else ""
+
     def count(self, request: Request) -> int:
         """How many full blocks have a name."""
         return len(self._hashes(request))

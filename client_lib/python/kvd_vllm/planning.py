@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kvd_vllm import handoffs
 from kvd_vllm.copies import Copies, Forgotten, Index, NotYet, Open
+from kvd_vllm.events import Announcer, Labels
 from kvd_vllm.groups import Groups, Place, Tables, blocks_at
 from kvd_vllm.handoffs import Handoff
 from kvd_vllm.naming import Names
@@ -113,6 +114,7 @@ class Planner:
         self.deadlines = handoffs.Deadlines(index.drop, handoff_s)
         self._cached: object = None  # vLLM's prefix cache; a new object each time it is emptied
         self._requests: dict[str, Known] = {}
+        self.announcer: Announcer | None = None  # None: vLLM publishes no KV events
         self._is_asked = False  # whether a request is to come in, since the last step
         self.stats = KvdStats()
 
@@ -207,6 +209,7 @@ class Planner:
             return
         if park is not None:
             self._let_go(park)
+        self._label(request, first, min(last, self.names.count(request)), is_new=False)
         known.stored = max(last, known.stored)
 
     def park(self, request: Request, tables: Tables) -> bool:
@@ -289,6 +292,8 @@ class Planner:
             if done // self._block_tokens > known.stored:
                 tables = output.kv_connector_block_state.resolve_block_ids(name)
                 self._store(known, done, tables, after=self._groups.has_windows)
+        if self.announcer is not None:
+            self.announcer.allow(self._prefixes and self._loads and self.names.is_plain)
         self._forgotten.tell_late(is_idle=not output.num_scheduled_tokens)
         transfers = self.copies.take_begun()
         self.names.ask(transfers, self._is_asked or bool(output.num_scheduled_tokens))
@@ -349,7 +354,8 @@ class Planner:
 
     def has_work(self) -> bool:
         """Whether the engine has to make steps though it has no request left."""
-        return bool(self.copies) or self._forgotten.is_work
+        is_news = self.announcer is not None and self.announcer.has_news()
+        return bool(self.copies) or self._forgotten.is_work or is_news
 
     # ---- within ----
 
@@ -499,7 +505,19 @@ class Planner:
                 Kind.STORE, request.request_id, digests, found.values(), after
             )
             self.names.mark(copy, request)
+            self._label(request, known.stored, last)
             known.stored = last
+
+    def _label(self, request: Request, first: int, last: int, is_new: bool = True) -> None:
+        """Has kvd tell others what these blocks are of. Unless they are new they may have labels."""
+        lora = self.names.lora_told(request)
+        if self.announcer is None or lora is None or first >= last:
+            return
+        digests = self.names.digests(request, [(0, at) for at in range(max(first - 1, 0), last)])
+        parent = digests.pop(0) if first > 0 else None
+        if is_new or not self.announcer.knows(digests):
+            tokens = request.all_token_ids[first * self._block_tokens : last * self._block_tokens]
+            self.announcer.label(Labels(digests, tokens, parent, lora))
 
     def _end(self, ended: Open, done: bool) -> None:
         copy = ended.copy
