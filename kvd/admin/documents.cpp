@@ -287,18 +287,33 @@ Json request_json(const core::RequestStatus& r, Json slo_class, Json deposit) {
           {"age_s", r.age_s}};
 }
 
+/// As much as tells it from others.
+std::string hex_start(const Digest& digest) {
+  std::string text;
+  for (std::size_t i = 0; i < 8; ++i) {
+    constexpr std::string_view kDigits = "0123456789abcdef";
+    text += kDigits[digest.bytes[i] >> 4];
+    text += kDigits[digest.bytes[i] & 15];
+  }
+  return text;
+}
+
 }  // namespace
 
 std::string cache_document(const ControllerStatus& status) {
   Json open = Json::array();
   for (const core::EngineStatus& engine : status.engines) {
     for (const core::CacheStatus& cache : engine.kv.caches) {
-      open.push_back({{"engine", engine.id.value},
-                      {"name", engine.name},
-                      {"domain", engine.domain},
-                      {"model", cache.model},
-                      {"block_bytes", cache.block_bytes.value},
-                      {"block_tokens", cache.block_tokens}});
+      open.push_back(
+          {{"engine", engine.id.value},
+           {"name", engine.name},
+           {"domain", engine.domain},
+           {"model", cache.model},
+           {"block_bytes", cache.block_bytes.value},
+           {"block_tokens", cache.block_tokens},
+           {"fingerprint", hex_start(cache.fingerprint)},
+           {"remote_name",
+            cache.remote_name == Digest() ? Json() : Json(hex_start(cache.remote_name))}});
     }
   }
   Json models = Json::array();

@@ -4,6 +4,8 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <iostream>
+#include <iterator>
 #include <map>
 #include <string>
 #include <thread>
@@ -14,6 +16,7 @@
 #include "ipc/vocabulary/standard_streams.hpp"
 #include "kvd/ctl/assignments.hpp"
 #include "kvd/ctl/doctor/diagnosis.hpp"
+#include "kvd/ctl/doctor/nodes.hpp"
 #include "kvd/ctl/drain.hpp"
 #include "kvd/ctl/follow.hpp"
 #include "kvd/ctl/rest_client.hpp"
@@ -95,6 +98,7 @@ struct Arguments {
   std::vector<std::string> assignments;
   std::string token_file;
   std::string runtime_dir;  ///< doctor's
+  std::string beside;       ///< the same: what another node has open
   DrainCall drain;
   RestRequest request;
 };
@@ -201,6 +205,10 @@ void add_doctor(CLI::App& app, Arguments& arguments) {
   sub->add_option("--runtime-dir", arguments.runtime_dir,
                   "paths.runtime_dir of kvd; without it $KVD_ENDPOINT, else where the kvd that\n"
                   "answers listens, else kvd in $XDG_RUNTIME_DIR or /run");
+  sub->add_option(
+      "--beside", arguments.beside,
+      "What `kvdctl cache --json` prints on another node, a file or -: whether the two\n"
+      "find each other's blocks on remote servers, and why not");
 }
 
 void describe(CLI::App& app, Arguments& arguments) {
@@ -320,6 +328,19 @@ doctor::Places places_of(const Arguments& arguments, const doctor::AdminFacts& a
   return places;
 }
 
+Result<std::vector<doctor::Finding>> compare_with(const std::string& file, RestRequest request) {
+  std::ifstream named(file);
+  std::istream& there = file == "-" ? std::cin : named;
+  if (!there) return make_error(ErrorCode::kNotFound, file + " cannot be read");
+  const std::string text{std::istreambuf_iterator<char>(there), {}};
+  request.path = "/v1/cache";
+  KVD_ASSIGN_OR_RETURN(const RestAnswer here, ask(request));
+  if (here.status != 200) {
+    return make_error(ErrorCode::kPermissionDenied, refusal_text(here.body));
+  }
+  return doctor::compare_nodes(here.body, text);
+}
+
 int run_doctor(Arguments& arguments) {
   if (const Status status = complete_token(arguments); !status.ok()) {
     return fail(kUsage, status.error().message);
@@ -327,7 +348,12 @@ int run_doctor(Arguments& arguments) {
   const doctor::AdminFacts admin = ask_admin(arguments.request);
   doctor::Facts facts = doctor::look(places_of(arguments, admin));
   facts.admin = admin;
-  const auto findings = doctor::diagnose(facts);
+  auto findings = doctor::diagnose(facts);
+  if (!arguments.beside.empty()) {
+    const auto nodes = compare_with(arguments.beside, arguments.request);
+    if (!nodes.ok()) return fail(kUsage, nodes.error().message);
+    findings.insert(findings.end(), nodes->begin(), nodes->end());
+  }
   std::fputs((arguments.json ? findings_json(findings) : findings_text(findings)).c_str(), stdout);
   return doctor::is_healthy(findings) ? kDone : kRefused;
 }

@@ -178,7 +178,7 @@ void visit(A& a, core::DrainStatus& d) {
 
 template <class A>
 void visit(A& a, core::CacheStatus& c) {
-  all(a, c.model, c.block_bytes, c.block_tokens);
+  all(a, c.model, c.block_bytes, c.block_tokens, c.fingerprint, c.remote_name);
 }
 
 /// Its distributions go along as samples.

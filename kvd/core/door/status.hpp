@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "ipc/vocabulary/digest.hpp"
 #include "ipc/vocabulary/ids.hpp"
 #include "ipc/vocabulary/units.hpp"
 #include "ipc/vocabulary/wait_reason.hpp"
@@ -94,6 +95,10 @@ struct CacheStatus {
   std::string model;  ///< the name that the engine gave; empty: it gave none
   Bytes block_bytes;
   std::uint32_t block_tokens = 0;
+  Digest fingerprint{};  ///< of model and blocks, as its engine tells it
+  /// What its first block is called on remote servers. Nodes where this is the same find each
+  /// other's blocks. All zero: there are no servers.
+  Digest remote_name{};
 };
 
 /// How often a value fell into (bound before, bound]. The last place counts what is above all

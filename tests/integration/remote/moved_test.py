@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import ctest
+from kvd_client import Client
 from kvd_process import PATIENCE_S, KvdProcess, free_port, poll_until
 from redis_process import FOLDER, MISSING, RedisProcess
 
@@ -199,6 +200,30 @@ class Moved(unittest.TestCase):
         for thread in run_all(self.sessions()[:4], engine):
             thread.join(PATIENCE_S)
         self.assertEqual(self.redis.keys(), [])
+
+    def test_the_doctor_says_why_a_node_finds_nothing_of_another(self) -> None:
+        def opened(settings: str, model: str = "tiny, weights 1") -> KvdProcess:
+            kvd = self.enterContext(KvdProcess(extra=settings))
+            client = self.enterContext(Client(kvd.endpoint, engine_name="python"))
+            self.enterContext(client.cache(model, block_tokens=16, block_bytes=4096))
+            return kvd
+
+        here = opened(self.settings)
+        other_secret = self.folder / "other"
+        other_secret.write_text("t" * 64)
+        other_secret.chmod(0o600)
+        for there, said in {
+            opened(self.settings): "both nodes find each other's blocks",
+            opened(self.settings.replace("secret\"", "other\"")): "the secrets differ",
+            opened(""): "has no remote servers",
+            opened(self.settings, "tiny, weights 2"): 'on the other node: "tiny, weights 2"',
+        }.items():
+            file = self.folder / "there.json"
+            self.assertTrue(poll_until(lambda there=there: len(there.get("/v1/cache")["open"]) == 1))
+            file.write_text(json.dumps(there.get("/v1/cache")))
+            run = [f"{BIN}/kvdctl", "--url", f"http://127.0.0.1:{here.port}", "doctor", "--beside", file]
+            asked = subprocess.run(run, capture_output=True, text=True, timeout=PATIENCE_S)
+            self.assertIn(said, asked.stdout, asked.stderr)
 
     def test_what_cannot_be_is_refused(self) -> None:
         kvd, _ = self.node()

@@ -14,6 +14,7 @@
 
 #include "ipc/vocabulary/unique_fd.hpp"
 #include "kvd/ctl/doctor/diagnosis.hpp"
+#include "kvd/ctl/doctor/nodes.hpp"
 #include "tests/support/runtime_folder.hpp"
 
 namespace kvd::ctl::doctor {
@@ -239,6 +240,49 @@ TEST_F(Machine, TellsALivingSocketFromOneLeftBehindAndAFile) {
   std::filesystem::remove(sockets.file("command.sock"));
   std::ofstream(sockets.file("command.sock")) << "text";
   EXPECT_EQ(facts().command.state, SocketState::kNoSocket);
+}
+
+/// A document of /v1/cache with one cache open.
+std::string open_cache(const std::string& changed, const nlohmann::json& value) {
+  nlohmann::json cache = {{"engine", 1},         {"name", "vllm"},       {"domain", "default"},
+                          {"model", "tiny"},     {"block_bytes", 65536}, {"block_tokens", 32},
+                          {"fingerprint", "f1"}, {"remote_name", "n1"}};
+  if (!changed.empty()) cache[changed] = value;
+  if (changed == "block_tokens" || changed == "fingerprint" || changed == "domain") {
+    cache["remote_name"] = "n2";
+  }
+  return nlohmann::json{{"open", {cache}}}.dump();
+}
+
+TEST(CompareNodes, SaysWhatKeepsOneNodeFromTheOthersBlocks) {
+  const std::string here = open_cache("", nullptr);
+  const auto one = [&](const std::string& there) {
+    const auto findings = compare_nodes(here, there);
+    EXPECT_TRUE(findings.ok());
+    return findings->front();
+  };
+  EXPECT_EQ(one(here).severity, Severity::kOk);
+  const std::tuple<const char*, nlohmann::json, const char*> kRows[] = {
+      {"remote_name", nullptr, "that one has no remote servers"},
+      {"block_tokens", 16, "32 tokens, 65536 bytes here, and 16 tokens"},
+      {"fingerprint", "f2", "f1 here, and f2 there"},
+      {"domain", "other", "in \"other\" there"},
+      {"remote_name", "n2", "the secrets differ"},
+      {"model", "big", "\"tiny\" is open here alone; on the other node: \"big\""}};
+  for (const auto& [key, value, text] : kRows) {
+    SCOPED_TRACE(key);
+    const Finding finding = one(open_cache(key, value));
+    EXPECT_EQ(finding.severity, Severity::kWarning);
+    EXPECT_THAT(finding.text, HasSubstr(text));
+    EXPECT_NE(finding.remedy, "");
+  }
+  EXPECT_EQ(compare_nodes(here, open_cache("model", "big"))->size(), 2u);
+  EXPECT_THAT(one(R"({"open": []})").text, HasSubstr("here alone"));
+  EXPECT_THAT(compare_nodes(R"({"open": []})", R"({"open": []})")->front().text,
+              HasSubstr("no engine"));
+  for (const char* wrong : {"", "[]", "{}", R"({"open": [{}]})"}) {
+    EXPECT_EQ(compare_nodes(here, wrong).error().code, ErrorCode::kInvalidArgument) << wrong;
+  }
 }
 
 }  // namespace
