@@ -1,6 +1,7 @@
 #include "kvd/core/cache/remote_store.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 namespace kvd::core {
@@ -12,6 +13,10 @@ constexpr std::size_t kMostAsked = 4096, kMostAsking = 240;
 constexpr std::size_t kMostRemoteWrites = 8;
 /// The most rows that wait for their write. Beyond it the oldest are forgotten.
 constexpr std::size_t kMostWaiting = 16384;
+/// For how long write_all() tries again where each write fails, and how often: a server that was
+/// off is tried every four seconds.
+constexpr Nanoseconds kTriesAgainFor = std::chrono::seconds(6);
+constexpr Nanoseconds kTriesAgainEach = std::chrono::milliseconds(200);
 /// Rows that wait for their write before write_all() offers more.
 constexpr std::size_t kEnough = 4096;
 /// The most rows that one event looks at.
@@ -93,6 +98,7 @@ void RemoteStore::offer_all() {
 }
 
 void RemoteStore::write_ahead() {
+  if (context_.now < no_writes_before_) return;
   for (std::size_t i = 0; i < kMostLooked && !waiting_.empty(); ++i) {
     if (writes_.size() >= kMostRemoteWrites) return;
     const std::optional<store::ForDisk> row = store_.cache.for_disk(waiting_.front());
@@ -112,12 +118,21 @@ bool RemoteStore::write(const store::ForDisk& row) {
   const Ticket ticket = context_.orders.next_ticket();
   // DRAM may give the row up meanwhile: its slots wait for the end of the write.
   store_.tiers.copy_reads(ticket, Tier::kDram, row.dram);
-  writes_[ticket] = {disk->id, name, disk->row_bytes()};
+  writes_[ticket] = {disk->id, name, disk->row_bytes(), row.row};
   ++disk->remote_under_way;
   context_.emit(WriteRemote{ticket,
                             disk->shape,
                             {disk->id, 0, classes_.remote_label(row.space.domain), name,
                              row.slot_bytes, row.dram, context_.config.disk.patience}});
+  return true;
+}
+
+bool RemoteStore::again(const Write& failed) {
+  if (!all_) return false;
+  if (!failing_since_) failing_since_ = context_.now;
+  if (context_.now - *failing_since_ >= kTriesAgainFor) return false;
+  no_writes_before_ = context_.now + kTriesAgainEach;
+  waiting_.push_front(failed.row);
   return true;
 }
 
@@ -127,8 +142,9 @@ bool RemoteStore::on_finished(const DiskFinished& finished) {
   const Write& write = ended.mapped();
   --classes_.at(write.disk).remote_under_way;
   Counters::Prefixes::Lower& counters = context_.counters.prefixes.lower[kRemoteTier];
-  ++(finished.ok ? counters.stores : counters.store_failures);
+  if (finished.ok || !again(write)) ++(finished.ok ? counters.stores : counters.store_failures);
   if (finished.ok) {
+    failing_since_.reset();
     counters.store_bytes += static_cast<std::uint64_t>(write.bytes.value);
     learn(write.name, true);
   }

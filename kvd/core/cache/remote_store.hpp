@@ -48,7 +48,7 @@ class RemoteStore {
   /// From now on every cached row is written, without regard to remote.write and remote.budget: the
   /// node is about to end. Precondition: on().
   void write_all() { all_.emplace(store_.cache); }
-  void write_by_rule() { all_.reset(); }
+  void write_by_rule() { all_.reset(), failing_since_.reset(), no_writes_before_ = TimePoint{0}; }
   [[nodiscard]] bool writes_all() const { return all_.has_value(); }
   /// Has the cache offer the next part of what write_all() wants.
   void offer_all();
@@ -78,6 +78,7 @@ class RemoteStore {
     DiskId disk;
     Digest name;
     Bytes bytes;
+    store::RowId row;
   };
   struct Question {
     std::vector<Digest> names;
@@ -86,6 +87,8 @@ class RemoteStore {
   void ask(const store::KeySpace& space, std::span<const Digest> chain);
   /// How long an answer takes now, in seconds.
   [[nodiscard]] double answer_s() const;
+  /// True: the failed write of write_all() is made again.
+  [[nodiscard]] bool again(const Write& failed);
   /// False: nothing more goes there now.
   [[nodiscard]] bool write(const store::ForDisk& row);
 
@@ -98,7 +101,10 @@ class RemoteStore {
   double answer_s_ = 0;                ///< of the last answers, smoothed
   std::map<Ticket, Write> writes_;
   std::optional<store::AllRows> all_;  ///< of write_all()
-  std::deque<store::RowId> waiting_;   ///< for their write; some are not, or not any more
+  /// In write_all(): since when each write fails, and no write is ordered before.
+  std::optional<TimePoint> failing_since_;
+  TimePoint no_writes_before_{0};
+  std::deque<store::RowId> waiting_;  ///< for their write; some are not, or not any more
 };
 
 }  // namespace kvd::core

@@ -245,6 +245,15 @@ TEST_F(RemoteCacheTest, ADrainSaysWhatCouldNotBeWritten) {
   leave_in_dram(attach(), 8, 7);
   drain(true);
   for (int event = 0; event < 8; ++event) finish(sent(), false);
+  EXPECT_EQ(ground.drains.to_remote()->lost, 0u) << "the server may come back";
+  EXPECT_EQ(ground.drains.to_remote()->left, 2u);
+  pass(std::chrono::seconds(1));
+  finish(sent(), true);
+  EXPECT_EQ(ground.drains.to_remote()->stored, 2u);
+  leave_in_dram(attach(), 8, 8);
+  finish(sent(), false);
+  pass(std::chrono::seconds(7));
+  finish(sent(), false);
   EXPECT_EQ(ground.drains.to_remote()->lost, 2u);
   EXPECT_EQ(ground.drains.to_remote()->left, 0u) << "it ends all the same";
 }
