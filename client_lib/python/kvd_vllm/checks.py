@@ -18,7 +18,7 @@ from kvd_vllm import TESTED_VLLM
 
 
 # What a vLLM that lacks a name goes without.
-MEMORY, BLOCKS, SCHEDULING, ELASTIC = "level 1", "level 2", "level 3", "elastic"
+MEMORY, BLOCKS, SCHEDULING, ELASTIC, EVENTS = "level 1", "level 2", "level 3", "elastic", "KV events"
 
 
 class Finding(NamedTuple):
@@ -60,6 +60,7 @@ def _made(module: str, kind: str, *names: str) -> tuple[Name, ...]:
 _BASE = "vllm.distributed.kv_transfer.kv_connector.v1.base"
 _FACTORY = "vllm.distributed.kv_transfer.kv_connector.factory"
 _METRICS = "vllm.distributed.kv_transfer.kv_connector.v1.metrics"
+_EVENTS = "vllm.distributed.kv_events"
 _INTERFACE = "vllm.v1.kv_cache_interface"
 _MANAGER = "vllm.v1.core.kv_cache_manager"
 _OUTPUT = "vllm.v1.core.sched.output"
@@ -159,6 +160,17 @@ NEEDED = {
              ("request.block_hashes[-1]",)),
         Name(_POOL, "BlockPool.reset_prefix_cache", ("self",)),
     ),
+    EVENTS: (
+        Name(_BASE, "KVConnectorBase_V1.take_events", ("self",)),
+        *(Name(_EVENTS, each) for each in ("KVCacheEvent", "MEDIUM_CPU", "MEDIUM_STORAGE")),
+        *_of(_EVENTS, "BlockStored", "lora_name", "group_idx", "kv_cache_spec_kind"),
+        *_of(_EVENTS, "BlockRemoved", "medium", "group_idx"),
+        Name("vllm.v1.engine", "EngineCoreRequestType.WAKEUP"),
+        Name(_INTERFACE, "get_kv_cache_spec_kind", ("kv_cache_spec",)),
+        *_of("vllm.config", "KVEventsConfig", "enable_kv_cache_events"),
+        *_of("vllm.config", "VllmConfig", "kv_events_config"),
+        *_made(_REQUEST, "Request", "prompt_embeds", "all_token_ids"),
+    ),
     # What is said at the start, that blocks may be claimed, and that vLLM pads with block 0.
     ELASTIC: (
         Name(_BASE, "KVConnectorBase_V1.get_handshake_metadata", ("self",)),
@@ -243,7 +255,7 @@ def what_is_off() -> dict[str, str]:
             fault = _absence_of(name) if is_used else ""
             if fault:
                 off[level] = f"{name.module}.{name.path}: {fault}"
-    for level in (BLOCKS, ELASTIC, SCHEDULING):
+    for level in (BLOCKS, ELASTIC, SCHEDULING, EVENTS):
         if MEMORY in off:
             off.setdefault(level, off[MEMORY])
     return off

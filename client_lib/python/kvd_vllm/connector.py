@@ -24,7 +24,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
 )  # fmt: skip
 from vllm.platforms import current_platform
 
-from kvd_vllm import checks, events, handoffs, identity, options
+from kvd_vllm import checks, handoffs, identity, options
 from kvd_vllm.copying import Cache, Copier
 from kvd_vllm.daemon import KvdCache, Link, NoCache
 from kvd_vllm.elastic.balloon import Balloon
@@ -298,11 +298,17 @@ class KvdConnector(KVConnectorBase_V1, SupportsHMA):
 
     def _announce(self) -> None:
         assert self._planner is not None and self._link is not None and self.shape is not None
-        if not events.is_wanted(self._vllm_config):
+        wanted = self._vllm_config.kv_events_config
+        if wanted is None or not wanted.enable_kv_cache_events:
+            return
+        if fault := checks.what_is_off().get(checks.EVENTS):
+            logger.warning("kvd: no KV events of blocks in kvd: this vLLM lacks %s", fault)
             return
         if any(self.shape.windows):
             logger.warning("kvd: no KV events of blocks in kvd: some layers look back at a window only")
             return
+        from kvd_vllm import events
+
         kind = events.spec_kind(self._cache_config.kv_cache_groups[0].kv_cache_spec)
         self._planner.announcer = events.Announcer(
             self._link, self.shape.block_tokens, kind, events.waker_of_caller()

@@ -11,9 +11,9 @@ from typing import NamedTuple, TypeVar
 
 import kvd_client
 
-from kvd_vllm import events
 from kvd_vllm.copies import Index, NotYet
 from kvd_vllm.copying import Cache, State
+from kvd_vllm.labels import Cursor, Labels, Source
 from kvd_vllm.layout import CacheShape, Piece
 from kvd_vllm.memory import logger
 from kvd_vllm.options import Options
@@ -38,7 +38,7 @@ _NOT_YET = -1
 _ASIDE_S = 1.0
 
 
-class Link(Index, events.Source):
+class Link(Index, Source):
     """The scheduler's session. Every call ends within the step's budget. Without an answer it
     returns None or 0, and the engine goes on as stock vLLM.
 
@@ -139,19 +139,19 @@ class Link(Index, events.Source):
         """Whether it is known what names the cache."""
         return self._shape is not None
 
-    def label(self, labels: events.Labels) -> bool:
-        def call(cache: kvd_client.Cache) -> bool:
+    def label(self, labels: Labels) -> bool:
+        def call(ours: kvd_client.Cache) -> bool:
             # What kvd does not take it never takes, and an older one knows no labels.
             with contextlib.suppress(kvd_client.InvalidArgument, kvd_client.Unsupported):
-                cache.label(
+                ours.label(
                     labels.digests, labels.tokens, parent=labels.parent, lora=labels.lora, timeout=_ASIDE_S
                 )  # fmt: skip
             return True
 
         return self._ask_aside(call) is True
 
-    def changes(self, cursor: events.Cursor) -> kvd_client.Changes | None:
-        return self._ask_aside(lambda cache: cache.changes(cursor, timeout=_ASIDE_S))
+    def changes(self, cursor: Cursor) -> kvd_client.Changes | None:
+        return self._ask_aside(lambda ours: ours.changes(cursor, timeout=_ASIDE_S))
 
     def take_unanswered(self) -> int:
         """Calls without an answer in time since the last call of this."""

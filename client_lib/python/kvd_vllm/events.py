@@ -13,9 +13,9 @@ import sys
 import threading
 from array import array
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from vllm.distributed.kv_events import (
     MEDIUM_CPU, MEDIUM_STORAGE, BlockRemoved, BlockStored, KVCacheEvent,
@@ -23,9 +23,10 @@ from vllm.distributed.kv_events import (
 from vllm.v1.engine import EngineCoreRequestType
 from vllm.v1.kv_cache_interface import get_kv_cache_spec_kind
 
+from kvd_vllm.labels import Cursor, Labels, Source
+
 if TYPE_CHECKING:
     import kvd_client
-    from vllm.config import VllmConfig
 
 # How often kvd is asked what has changed.
 _ASK_S = 0.1
@@ -34,34 +35,7 @@ _MOST_WAITING = 4096
 # What a command labels: kvd takes 1024 blocks and 256 KiB, and others wait meanwhile.
 _MOST_BLOCKS, _MOST_BYTES = 512, 192 << 10
 _MEDIUMS = (MEDIUM_CPU, MEDIUM_STORAGE)
-Cursor = tuple[int, int, int]
 _NOTHING: Cursor = (0, 0, 0)
-
-
-class Labels(NamedTuple):
-    """What is told of consecutive blocks."""
-
-    digests: Sequence[bytes]
-    tokens: Sequence[int]
-    parent: bytes | None
-    lora: str
-
-
-class Source:
-    """kvd, as the announcer asks it."""
-
-    @property
-    def is_up(self) -> bool:
-        """False: kvd is gone, and with it all that it had in memory."""
-        raise NotImplementedError
-
-    def label(self, labels: Labels) -> bool:
-        """False: kvd did not answer, and is to be told again."""
-        raise NotImplementedError
-
-    def changes(self, cursor: Cursor) -> kvd_client.Changes | None:
-        """None: kvd did not answer."""
-        raise NotImplementedError
 
 
 @dataclass
@@ -72,12 +46,6 @@ class _Block:
     tiers: tuple[bool, bool] = (False, False)  # whether kvd has it in DRAM, on disk
     told: tuple[bool, bool] = (False, False)  # the same, as it was announced
     children: set[bytes] = field(default_factory=set)
-
-
-def is_wanted(config: VllmConfig) -> bool:
-    """Whether vLLM publishes KV events."""
-    events = config.kv_events_config
-    return events is not None and events.enable_kv_cache_events
 
 
 def waker_of_caller() -> Callable[[], None]:

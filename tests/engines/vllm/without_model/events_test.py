@@ -6,11 +6,11 @@ import os
 import random
 import threading
 import unittest
-from types import SimpleNamespace
 
 import ctest
 from kvd_process import poll_until
 from kvd_vllm import events
+from kvd_vllm.labels import Cursor, Labels, Source
 from vllm.distributed.kv_events import BlockStored, KVCacheEvent
 
 from kvd_client import Change, Changes
@@ -60,26 +60,26 @@ class Consumer:
                 before = each
 
 
-class Kvd(events.Source):
+class Kvd(Source):
     """A kvd that is told what it answers."""
 
     def __init__(self) -> None:
         self.up, self.answers, self.asked = True, True, 0
         self.blocks: dict[bytes, Change] = {}
-        self.labels: list[events.Labels] = []
+        self.labels: list[Labels] = []
         self.log: list[Change] = []
 
     @property
     def is_up(self) -> bool:
         return self.up
 
-    def label(self, labels: events.Labels) -> bool:
+    def label(self, labels: Labels) -> bool:
         self.asked += 1
         if self.answers:
             self.labels.append(labels)
         return self.answers
 
-    def changes(self, cursor: events.Cursor) -> Changes | None:
+    def changes(self, cursor: Cursor) -> Changes | None:
         self.asked += 1
         if not self.answers:
             return None
@@ -195,20 +195,13 @@ class Announcing(unittest.TestCase):
     def test_labels_wait_for_kvd_and_come_in_parts(self) -> None:
         self.kvd.answers = False
         digests = [digest(at) for at in range(1, 1300)]
-        self.announcer.label(events.Labels(digests, list(range(4 * 1299)), digest(9999), "a"))
+        self.announcer.label(Labels(digests, list(range(4 * 1299)), digest(9999), "a"))
         self.assertTrue(poll_until(lambda: self.kvd.asked > 0))
         self.kvd.answers = True
         self.assertTrue(poll_until(lambda: sum(len(each.digests) for each in self.kvd.labels) == 1299))
         self.assertEqual([each.parent for each in self.kvd.labels], [digest(9999), digest(512), digest(1024)])
         self.assertEqual([each.tokens[0] for each in self.kvd.labels], [0, 512 * 4, 1024 * 4])
         self.assertEqual({each.lora for each in self.kvd.labels}, {"a"})
-
-
-class Configured(unittest.TestCase):
-    def test_events_are_made_where_vllm_publishes_some(self) -> None:
-        for given, wanted in ((None, False), (False, False), (True, True)):
-            settings = None if given is None else SimpleNamespace(enable_kv_cache_events=given)
-            self.assertEqual(events.is_wanted(SimpleNamespace(kv_events_config=settings)), wanted)
 
 
 if __name__ == "__main__":
