@@ -23,7 +23,9 @@ from vllm_process import CONNECTOR, Bench
 ROUTERS = os.environ.get("KVDTEST_ROUTERS", "")
 BLOCK, PROMPT, TAIL = 32, 330, 20  # tokens
 WHOLE = PROMPT // BLOCK * BLOCK
-PROMPTS, FILLERS, SEED = 20, 30, 1
+ALL = os.environ.get("KVDTEST_ALL_CONSUMERS") == "1"
+PROMPTS, FILLERS, SEED = 20 if ALL else 6, 30, 1
+nightly = unittest.skipUnless(ALL, "a minute each: vllm.consumers.AllPrompts runs them")
 HITS = "external_prefix_cache_hits_total"
 KNOWN_S = 30.0  # the machine may be busy
 NEW_NETWORK = 0x40000000
@@ -180,6 +182,7 @@ class Consumers(unittest.TestCase):
             found += home.engine.metric(HITS) == hits + WHOLE
         self.assertEqual((back, found), (PROMPTS, PROMPTS))
 
+    @nightly
     def test_2_what_another_engine_of_the_node_stored_is_announced_by_an_idle_one(self) -> None:
         prompt, node = tokens(PROMPT), nodes[0]
         guest = Node.__new__(Node)
@@ -198,6 +201,7 @@ class Consumers(unittest.TestCase):
         print("CPU seconds of idle engines in 3 s:", [round(each, 2) for each in spent], flush=True)
         self.assertLess(max(spent), 1.0)
 
+    @nightly
     def test_4_an_engine_that_starts_again_announces_what_is_still_there(self) -> None:
         prompt, node = tokens(PROMPT), nodes[1]
         complete(node.engine, prompt)
@@ -211,6 +215,7 @@ class Consumers(unittest.TestCase):
             complete(node.engine, tokens(40))
             self.expect_known(prompt, node, WHOLE, fresh)
 
+    @nightly
     def test_5_when_kvd_is_gone_all_is_withdrawn(self) -> None:
         prompt, node = tokens(PROMPT), nodes[0]
         complete(node.engine, prompt)
