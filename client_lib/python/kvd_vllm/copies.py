@@ -1,17 +1,18 @@
 """Copies that are under way, with the blocks that they hold, and names that kvd is to forget. The
-scheduler's thread owns both."""
+scheduler's thread owns both. Here is also what the scheduler's side asks of kvd."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from kvd_vllm.memory import logger
 from kvd_vllm.transfers import Copy, Kind, Transfers
 
 if TYPE_CHECKING:
+    import kvd_client
     from vllm.v1.core.block_pool import BlockPool
 
 # After a copy failed no new ones begin for a while, twice as long each time in a row.
@@ -22,6 +23,7 @@ _FORGET_S, _MANY_FORGOTTEN = 0.25, 1024
 # Bounds the list of names that kvd could not be told to forget. What kvd holds for a session ends with
 # the session.
 _MOST_FORGOTTEN = 100_000
+Cursor = tuple[int, int, int]  # how far an engine has heard of the changes of a cache
 
 
 class NotYet(Exception):
@@ -44,6 +46,32 @@ class Index:
     def drop(self, digests: Sequence[bytes], wait: bool = True) -> int:
         """Forgets blocks. Returns how many of them, from the first on, kvd has heard of; without
         `wait`, how many it will hear of with the next question."""
+        raise NotImplementedError
+
+
+class Labels(NamedTuple):
+    """What is told of consecutive blocks."""
+
+    digests: Sequence[bytes]
+    tokens: Sequence[int]
+    parent: bytes | None
+    lora: str
+
+
+class Source:
+    """kvd, as the announcer asks it."""
+
+    @property
+    def is_up(self) -> bool:
+        """False: kvd is gone, and with it all that it had in memory."""
+        raise NotImplementedError
+
+    def label(self, labels: Labels) -> bool:
+        """False: kvd did not answer, and is to be told again."""
+        raise NotImplementedError
+
+    def changes(self, cursor: Cursor) -> kvd_client.Changes | None:
+        """None: kvd did not answer."""
         raise NotImplementedError
 
 

@@ -11,9 +11,8 @@ from typing import NamedTuple, TypeVar
 
 import kvd_client
 
-from kvd_vllm.copies import Index, NotYet
+from kvd_vllm.copies import Cursor, Index, Labels, NotYet, Source
 from kvd_vllm.copying import Cache, State
-from kvd_vllm.labels import Cursor, Labels, Source
 from kvd_vllm.layout import CacheShape, Piece
 from kvd_vllm.memory import logger
 from kvd_vllm.options import Options

@@ -23,7 +23,7 @@ from vllm.distributed.kv_events import (
 from vllm.v1.engine import EngineCoreRequestType
 from vllm.v1.kv_cache_interface import get_kv_cache_spec_kind
 
-from kvd_vllm.labels import Cursor, Labels, Source
+from kvd_vllm.copies import Cursor, Labels, Source
 
 if TYPE_CHECKING:
     import kvd_client

@@ -14,10 +14,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from kvd_vllm import handoffs
-from kvd_vllm.copies import Copies, Forgotten, Index, NotYet, Open
+from kvd_vllm.copies import Copies, Forgotten, Index, Labels, NotYet, Open
 from kvd_vllm.groups import Groups, Place, Tables, blocks_at
 from kvd_vllm.handoffs import Handoff
-from kvd_vllm.labels import Labels
 from kvd_vllm.naming import Names
 from kvd_vllm.stats import KvdStats
 from kvd_vllm.transfers import Ends, Kind, Transfers

@@ -10,7 +10,7 @@ import unittest
 import ctest
 from kvd_process import poll_until
 from kvd_vllm import events
-from kvd_vllm.labels import Cursor, Labels, Source
+from kvd_vllm.copies import Cursor, Labels, Source
 from vllm.distributed.kv_events import BlockStored, KVCacheEvent
 
 from kvd_client import Change, Changes
