@@ -266,9 +266,9 @@ TEST(CompareNodes, SaysWhatKeepsOneNodeFromTheOthersBlocks) {
       {"remote_name", nullptr, "that one has no remote servers"},
       {"block_tokens", 16, "32 tokens, 65536 bytes here, and 16 tokens"},
       {"fingerprint", "f2", "f1 here, and f2 there"},
-      {"domain", "other", "in \"other\" there"},
+      {"domain", "other", R"(in "other" there)"},
       {"remote_name", "n2", "the secrets differ"},
-      {"model", "big", "\"tiny\" is open here alone; on the other node: \"big\""}};
+      {"model", "big", R"("tiny" is open here alone; on the other node: "big")"}};
   for (const auto& [key, value, text] : kRows) {
     SCOPED_TRACE(key);
     const Finding finding = one(open_cache(key, value));

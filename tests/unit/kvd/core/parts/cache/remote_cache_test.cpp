@@ -1,4 +1,6 @@
 // Cached blocks that go to the remote store and come from there.
+#include <gmock/gmock.h>
+
 #include <chrono>
 #include <vector>
 
