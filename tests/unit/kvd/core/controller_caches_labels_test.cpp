@@ -27,7 +27,8 @@ core::DiskConfig on_disk() {
 }
 
 std::vector<std::uint32_t> tokens_of(std::uint32_t seed) {
-  return std::vector<std::uint32_t>(16, seed);
+  std::vector<std::uint32_t> tokens(16, seed);
+  return tokens;
 }
 
 /// A session that labels blocks, and follows what becomes of them.
