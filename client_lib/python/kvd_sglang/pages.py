@@ -31,7 +31,7 @@ _QUIET_S = 60.0
 _MOST_DIGESTS, _MOST_ROWS = 4096, 1024
 # A call raises one of these where the kvd that knew the session is gone.
 _GONE = (kvd_client.Unavailable, kvd_client.PeerGone, kvd_client.StaleSession)
-# What kvd says of a region that is too large, for now or for ever.
+# kvd answers so to a region that is larger than it can lend.
 _NO_ROOM = (
     kvd_client.OutOfMemory, kvd_client.Infeasible, kvd_client.QuotaExceeded, kvd_client.InvalidArgument,
 )  # fmt: skip
@@ -41,8 +41,8 @@ class Kind(NamedTuple):
     """What the pages of an engine are."""
 
     name: str  # all that their bytes depend on besides their digests
-    tokens: int  # of a page
-    bytes: int  # of a page
+    tokens: int  # that a page has
+    bytes: int  # that a page has
 
 
 class _Lost(Exception):

@@ -224,7 +224,7 @@ class Announcer:
         self._view = View(block_tokens, kind)
         self._cursor = _NOTHING
         self._news: list[KVCacheEvent] = []
-        self._lock = threading.Lock()  # of _news
+        self._lock = threading.Lock()  # guards _news
         self._allowed = True
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="kvd-events", daemon=True)

@@ -13,8 +13,8 @@ constexpr std::size_t kMostAsked = 4096, kMostAsking = 240;
 constexpr std::size_t kMostRemoteWrites = 8;
 /// The most rows that wait for their write. Beyond it the oldest are forgotten.
 constexpr std::size_t kMostWaiting = 16384;
-/// For how long write_all() tries again where each write fails, and how often: a server that was
-/// off is tried every four seconds.
+/// For how long write_all() makes failed writes again where none of them succeeds, and how often: a
+/// server that was off is tried every four seconds.
 constexpr Nanoseconds kTriesAgainFor = std::chrono::seconds(6);
 constexpr Nanoseconds kTriesAgainEach = std::chrono::milliseconds(200);
 /// Rows that wait for their write before write_all() offers more.
@@ -82,6 +82,13 @@ std::size_t RemoteStore::left() const {
   return (all_ ? all_->left() : 0) + waiting_.size() + writes_.size();
 }
 
+void RemoteStore::write_by_rule() {
+  all_.reset();
+  failing_since_.reset();
+  tried_again_.clear();
+  no_writes_before_ = TimePoint{0};
+}
+
 bool RemoteStore::takes_more() const { return !all_ || waiting_.size() < kEnough; }
 
 void RemoteStore::offer(const store::ForDisk& row) {
@@ -132,7 +139,8 @@ bool RemoteStore::again(const Write& failed) {
   if (!failing_since_) failing_since_ = context_.now;
   if (context_.now - *failing_since_ >= kTriesAgainFor) return false;
   no_writes_before_ = context_.now + kTriesAgainEach;
-  waiting_.push_front(failed.row);
+  tried_again_.insert(failed.row);
+  waiting_.push_back(failed.row);  // behind those of other servers
   return true;
 }
 
@@ -144,7 +152,7 @@ bool RemoteStore::on_finished(const DiskFinished& finished) {
   Counters::Prefixes::Lower& counters = context_.counters.prefixes.lower[kRemoteTier];
   if (finished.ok || !again(write)) ++(finished.ok ? counters.stores : counters.store_failures);
   if (finished.ok) {
-    failing_since_.reset();
+    if (tried_again_.erase(write.row) > 0) failing_since_.reset();  // its server is back
     counters.store_bytes += static_cast<std::uint64_t>(write.bytes.value);
     learn(write.name, true);
   }

@@ -4,6 +4,7 @@
 #include <deque>
 #include <map>
 #include <optional>
+#include <set>
 #include <span>
 #include <vector>
 
@@ -48,7 +49,7 @@ class RemoteStore {
   /// From now on every cached row is written, without regard to remote.write and remote.budget: the
   /// node is about to end. Precondition: on().
   void write_all() { all_.emplace(store_.cache); }
-  void write_by_rule() { all_.reset(), failing_since_.reset(), no_writes_before_ = TimePoint{0}; }
+  void write_by_rule();
   [[nodiscard]] bool writes_all() const { return all_.has_value(); }
   /// Has the cache offer the next part of what write_all() wants.
   void offer_all();
@@ -101,8 +102,10 @@ class RemoteStore {
   double answer_s_ = 0;                ///< of the last answers, smoothed
   std::map<Ticket, Write> writes_;
   std::optional<store::AllRows> all_;  ///< of write_all()
-  /// In write_all(): since when each write fails, and no write is ordered before.
+  /// In write_all(): since when writes fail that are made again, and which rows they are of. No
+  /// write is ordered before no_writes_before_.
   std::optional<TimePoint> failing_since_;
+  std::set<store::RowId> tried_again_;
   TimePoint no_writes_before_{0};
   std::deque<store::RowId> waiting_;  ///< for their write; some are not, or not any more
 };

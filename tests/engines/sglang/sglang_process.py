@@ -20,7 +20,7 @@ from kvd_process import KvdProcess
 HERE = Path(__file__).parent
 PACKAGES = HERE.parents[2] / "client_lib/python"
 PATIENCE_S = 600.0  # two cores may have other work; a start alone takes twenty seconds of one
-TOKENS, FOUND = 700, 688  # of a prompt, and of its whole pages
+TOKENS, FOUND = 700, 688  # tokens that a prompt has, and those in its whole pages
 PAGE, PAGE_BYTES = 16, 4 * 2 * 4 * 64 * 16 * 4
 HICACHE = {
     "enable_hierarchical_cache": True, "hicache_ratio": 2.0, "hicache_io_backend": "direct",

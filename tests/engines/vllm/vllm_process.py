@@ -49,7 +49,7 @@ def scribble_over_dram(pid: int) -> None:
         for begin, end in ranges:
             memory.seek(begin)
             data = bytearray(memory.read(end - begin))
-            data[3::4] = data[3::4].translate(SIGN_FLIPPED)  # of every float
+            data[3::4] = data[3::4].translate(SIGN_FLIPPED)  # the sign of every float
             memory.seek(begin)
             memory.write(data)
 

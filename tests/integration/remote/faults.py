@@ -44,7 +44,7 @@ MODEL, TOKENS, BLOCK, SEED = "layers=4,hidden=256,heads=8,kv_heads=4,context=102
 PORT, PASSWORD = 6379, "right"
 OPEN_S, CLOSED_S, TTFT, LOCAL = 1.0, 10.0, 1.1, 1.02
 SEEN_S = 0.15  # how old what kvd shows may be, and how often it is looked at
-AFTER = 0.1  # of the prompts, before what begins in the middle begins
+AFTER = 0.1  # this share of the prompts is answered before the fault begins
 
 
 class Space:

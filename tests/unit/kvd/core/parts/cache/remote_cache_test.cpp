@@ -260,6 +260,22 @@ TEST_F(RemoteCacheTest, ADrainSaysWhatCouldNotBeWritten) {
   EXPECT_EQ(ground.drains.to_remote()->left, 0u) << "it ends all the same";
 }
 
+TEST_F(RemoteCacheTest, ADrainEndsWhereOneOfTheServersIsLost) {
+  for (std::uint8_t text = 7; text < 11; ++text) leave_in_dram(attach(), 8, text);
+  drain(true);
+  const Digest lost = name(attach(), 7, 0);
+  for (int event = 0; event < 40; ++event) {
+    for (const WriteRemote& order : sent()) {
+      finish(std::vector<WriteRemote>{order}, order.block.name != lost);
+    }
+    if (event == 20) leave_in_dram(attach(), 8, 11);
+    pass(std::chrono::milliseconds(250));
+  }
+  EXPECT_EQ(ground.drains.to_remote()->stored, 9u);
+  EXPECT_EQ(ground.drains.to_remote()->lost, 1u) << "others that succeed do not keep it waiting";
+  EXPECT_EQ(ground.drains.to_remote()->left, 0u);
+}
+
 TEST_F(RemoteBudgetTest, NoMoreIsWrittenThanTheBudgetOfASecond) {
   Session& session = attach();
   pass(std::chrono::seconds(1));
