@@ -1,5 +1,5 @@
 # shellcheck shell=sh
-# What rest.sh and routers.sh share: one Python environment in the cache, of what NAME-requirements.txt pins by
+# What rest.sh, routers.sh and release.sh share: one Python environment in the cache, of what NAME-requirements.txt pins by
 # hash, and anew once that file changes. Sourced with $here, the folder of the scripts, and $0 for usage.
 #
 #   environment NAME WHAT SIZE [--fetch]   prints the folder of the environment, or nothing where there is none

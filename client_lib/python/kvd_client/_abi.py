@@ -495,8 +495,8 @@ def library() -> ctypes.CDLL:
                 "install both from one build of kvd"
             ) from None
     raise Unsupported(
-        f"{LIBRARY} cannot be loaded: {'; '.join(faults)}. Install kvd's wheel or library, and "
-        "libzmq5, which it needs, or name the file in KVD_CLIENT_LIBRARY"
+        f"{LIBRARY} cannot be loaded: {'; '.join(faults)}. Install kvd-client or the library, and "
+        "libzmq5, which the latter needs, or name the file in KVD_CLIENT_LIBRARY"
     )
 
 

@@ -52,7 +52,7 @@ def _plugin() -> Finding:
     groups = entry_points(group="vllm.general_plugins")
     here = any(entry.value.startswith("kvd_vllm") for entry in groups)
     what = f"vLLM finds the name {CONNECTOR}"
-    fault = "" if here else "the package is not installed: pip install kvd's wheel"
+    fault = "" if here else "the package is not installed: pip install kvd-vllm"
     return Finding(what, fault, "the package" if fault else "")
 
 
