@@ -1,6 +1,7 @@
 """The guide as a reader would type it: what its pages say is to be typed, and what is then seen.
 
     python3 docs/follow.py PAGE             prints the page as a script for `sh -e`
+    python3 docs/follow.py --wheels [--seen] PAGE   the same for a reader who has wheels and builds nothing
     python3 docs/follow.py --seen PAGE      reads that script's output: is it what the page shows?
     python3 docs/follow.py --left-out       what is not typed, and why
 
@@ -23,8 +24,14 @@ DOCS = Path(__file__).parent
 # of its page begins with is an error.
 LEFT_OUT: dict[str, dict[str, str]] = {
     "../README.md": {
+        "pip install": "`sh deploy/package.sh check-release` does it, in a bare Debian",
+        "kvd --pool.hbm 2GiB": "for vLLM",
+        "KVD_VLLM=1": "vLLM is 0.9 GB and wants a model",
         "sh deploy/demo.sh": "tests of its own run it; it fetches 120 MB from npm and builds for minutes",
         "sh deploy/test.sh": "twenty minutes; continuous integration runs it",
+    },
+    "quickstart.md": {
+        "python3 -m venv": "the other way is typed; `sh deploy/package.sh check-release` goes this one",
     },
     "operations.md": {
         "sh deploy/ci/install-deps.sh": "for the build below",
@@ -58,6 +65,10 @@ LEFT_OUT: dict[str, dict[str, str]] = {
     "attach.md": {
         "GGML_BACKEND_PATH": "needs llama-server and a model; tests/engines/llama loads the backend",
     },
+}
+
+ON_WHEELS: dict[str, dict[str, str]] = {
+    "quickstart.md": dict.fromkeys(("sh deploy/ci/install-deps.sh", "cmake", 'export PATH="$PWD/build'), "not built"),
 }
 
 LANGUAGES = {"sh", "text", "c", "cpp", "python", "json"}
@@ -148,11 +159,14 @@ def main(arguments: list[str]) -> int:
             for start, reason in entries.items():
                 print(f"{Path(page).name}: {start or 'the whole page'}: {reason}")
         return 0
+    table = LEFT_OUT
+    if arguments[:1] == ["--wheels"]:
+        arguments, table = arguments[1:], ON_WHEELS
     if not arguments or arguments[-1].startswith("-"):
         print(__doc__, file=sys.stderr)
         return 2
     page = arguments[-1]
-    left_out = LEFT_OUT.get(page, {})
+    left_out = table.get(page, {})
     if arguments[0] == "--seen":
         faults = missing(page, sys.stdin.read(), left_out)
         for fault in faults:

@@ -1,6 +1,6 @@
-# A bare Debian 12 with its systemd in $folder/root, for check.sh and follow.sh, which read this file.
-# Whoever does sets $folder and defines say and fail. Needs root, debootstrap, systemd-nspawn (Debian's
-# systemd-container), and a mirror: KVD_DEBIAN_MIRROR, else the one apt uses here. $folder/debian.tar
+# A bare Debian 12 with its systemd in $folder/root, for check.sh, check_release.sh and follow.sh, which read
+# this file. Whoever does sets $folder, for another Debian $suite, and defines say and fail. Needs root,
+# debootstrap, systemd-nspawn (Debian's systemd-container), and a mirror: KVD_DEBIAN_MIRROR, else the one apt uses here. $folder/debian.tar
 # keeps it as it was made. It has the network of this machine, but its own processes, users and files.
 
 root=$folder/root
@@ -37,9 +37,9 @@ make_root() {
   [ -n "$mirror" ] || fail "no Debian mirror is known: set KVD_DEBIAN_MIRROR"
   leave_root
   [ -e "$folder/debian.tar" ] || {
-    say "a bare Debian 12"
+    say "a bare Debian, ${suite:-bookworm}"
     rm -rf "$root"
-    debootstrap --variant=minbase --include=systemd-sysv,dbus bookworm "$root" "$mirror" \
+    debootstrap --variant=minbase --include=systemd-sysv,dbus "${suite:-bookworm}" "$root" "$mirror" \
       >"$folder/debootstrap.log" 2>&1 || { tail -n 20 "$folder/debootstrap.log" >&2; fail "debootstrap failed"; }
     tar -C "$root" -cf "$folder/debian.tar" .
   }
