@@ -125,11 +125,12 @@ say "start the service, with a cache on disk and the drop-in"
 sed -i '/^\[disk\]/,/^\[/s|^path = .*|path = "/srv/kv cache"|' "$root/etc/kvd/kvd.toml"
 inside install -d -o kvd -g kvd -m 700 "/srv/kv cache"
 inside install -d /etc/systemd/system/kvd.service.d
-if (inside systemctl start kvd) 2>/dev/null; then fail "control: kvd writes outside its folders without the drop-in"; fi
-inside journalctl --unit kvd --no-pager | grep -q "use the drop-in of kvd --print-unit" || fail "no remedy is told"
+start_kvd
+inside journalctl --unit kvd --no-pager | grep -q "use the drop-in of kvd --print-unit" ||
+  fail "control: kvd writes outside its folders without the drop-in, or tells no remedy"
+stop_kvd
 inside kvd --config /etc/kvd/kvd.toml --print-unit >"$root/etc/systemd/system/kvd.service.d/kvd.conf"
 inside systemctl daemon-reload
-inside systemctl reset-failed kvd
 start_kvd
 inside systemctl enable kvd 2>/dev/null
 [ "$(of_kvd MemoryMax)" -gt 0 ] || fail "the drop-in is not in force"
@@ -180,7 +181,7 @@ say "stop and start while an engine decodes: the cache in memory is gone"
 start_engine restarted 600
 stop_kvd
 [ "$(of_kvd NFileDescriptorStore)" = 0 ] || fail "systemd keeps memory of a kvd that was stopped"
-inside rm -rf "/srv/kv cache/"*
+inside sh -c 'rm -rf "/srv/kv cache/"*'
 start_kvd
 [ "$(kept_blocks)" -eq 0 ] || fail "a stop did not end the cache"
 found=$(cached_tokens)
