@@ -36,7 +36,8 @@ set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_DIRECTORY "${PROJECT_BINARY_DIR}/packages")
 set(CPACK_PACKAGE_NAME kvd)
 set(CPACK_PACKAGE_VENDOR kvd)
-set(CPACK_PACKAGE_CONTACT "kvd <kvd@localhost>")
+set(KVD_CONTACT "kvd <kvd@localhost>" CACHE STRING "Who answers for the packages: a name and a mail address")
+set(CPACK_PACKAGE_CONTACT "${KVD_CONTACT}")
 set(CPACK_STRIP_FILES ON)
 set(CPACK_DEB_COMPONENT_INSTALL ON)
 set(CPACK_COMPONENTS_GROUPING ONE_PER_GROUP)
@@ -49,10 +50,23 @@ set(CPACK_DEBIAN_PACKAGE_RELEASE 1)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS "${PROJECT_BINARY_DIR}/lib")
 set(CPACK_DEBIAN_PACKAGE_CONTROL_STRICT_PERMISSION ON)
+set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS ON)
+set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS_POLICY ">=")
+
+# What Debian wants in the folder of documents of each package.
+set(scripts "${PROJECT_SOURCE_DIR}/deploy/package/debian")
+set(changelog "${PROJECT_BINARY_DIR}/debian/changelog")
+configure_file("${scripts}/changelog.in" "${changelog}" @ONLY)
+execute_process(COMMAND gzip -9 -n -k -f "${changelog}" COMMAND_ERROR_IS_FATAL ANY)
 
 # kvd_package(GROUP NAME … SECTION … DEPENDS … DESCRIPTION …): the package's facts.
 function(kvd_package group)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "NAME;SECTION;DEPENDS;DESCRIPTION" "")
+  string(REPLACE node system component "${group}")
+  install(FILES "${scripts}/copyright" DESTINATION "share/doc/${arg_NAME}"
+    COMPONENT "${component}" EXCLUDE_FROM_ALL)
+  install(FILES "${changelog}.gz" DESTINATION "share/doc/${arg_NAME}" RENAME changelog.Debian.gz
+    COMPONENT "${component}" EXCLUDE_FROM_ALL)
   string(TOUPPER "${group}" upper)
   set(CPACK_DEBIAN_${upper}_PACKAGE_NAME "${arg_NAME}" PARENT_SCOPE)
   set(CPACK_DEBIAN_${upper}_PACKAGE_SECTION "${arg_SECTION}" PARENT_SCOPE)
@@ -73,7 +87,6 @@ kvd_package(client NAME libkvd-client-dev SECTION libdevel
   DESCRIPTION "For building engines: headers, CMake and pkg-config files, and an example.")
 kvd_package(llama NAME kvd-llama SECTION net DEPENDS "${library_dependency}"
   DESCRIPTION "llama.cpp on the memory of kvd: a backend that ggml loads unmodified (GGML_BACKEND_PATH).")
-set(scripts "${PROJECT_SOURCE_DIR}/deploy/package/debian")
 set(CPACK_DEBIAN_NODE_PACKAGE_CONTROL_EXTRA
   "${scripts}/conffiles;${scripts}/postinst;${scripts}/prerm;${scripts}/postrm")
 set(CPACK_DEBIAN_LIBRARY_PACKAGE_CONTROL_EXTRA "${scripts}/triggers")

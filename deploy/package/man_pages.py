@@ -2,10 +2,11 @@
 
     python3 deploy/package/man_pages.py BIN_FOLDER OUT_FOLDER [NAME...]
 
-Writes OUT_FOLDER/man1/kvdctl.1 and the like. The text is --help's, line by line, with a section for
+Writes OUT_FOLDER/man1/kvdctl.1.gz and the like. The text is --help's, line by line, with a section for
 each subcommand. A program that does not answer --help with exit status 0 is an error.
 """
 
+import gzip
 import re
 import subprocess
 import sys
@@ -84,7 +85,8 @@ def main() -> None:
         section = PAGES[name][0]
         folder = out / f"man{section}"
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / f"{name}.{section}").write_text(page(binaries / name))
+        text = gzip.compress(page(binaries / name).encode(), mtime=0)
+        (folder / f"{name}.{section}.gz").write_bytes(text)
 
 
 if __name__ == "__main__":

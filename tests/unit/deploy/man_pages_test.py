@@ -66,8 +66,8 @@ class ManPages(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             subprocess.run([sys.executable, ROOT / "deploy/package/man_pages.py", BINARIES, folder,
                             *self.names], check=True)  # fmt: skip
-            self.assertTrue(Path(folder, "man8/kvd.8").exists())
-            self.assertTrue(Path(folder, "man1/kvdctl.1").exists())
+            self.assertTrue(Path(folder, "man8/kvd.8.gz").exists())
+            self.assertTrue(Path(folder, "man1/kvdctl.1.gz").exists())
 
 
 if __name__ == "__main__":
