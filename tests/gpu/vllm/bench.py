@@ -144,9 +144,12 @@ class Kvd(Child):
         flags = [word for key, value in keys.items() for word in (f"--{key}", value)]
         with bench.log(name).open("ab") as log:
             super().__init__(name, [str(bench.bin / "kvd"), *flags], without_ours(), bench.log(name), log)
-        while not Path(self.endpoint).exists():  # until the item's deadline
+
+    def wait(self) -> None:
+        """Until it is ready, or the item's deadline. Raises RuntimeError where it has ended."""
+        while not Path(self.endpoint).exists():
             if self.process.poll() is not None:
-                raise RuntimeError(f"{name} ended with {self.process.returncode}: see its log")
+                raise RuntimeError(f"{self.name} ended with {self.process.returncode}: see its log")
             time.sleep(0.05)
 
 
@@ -173,6 +176,7 @@ class Bench:
             given = self.sizes
             found = Kvd(self, name, hbm or given.hbm, given.dram, slab or given.slab)
             self._kvds[name] = found
+        found.wait()
         return found
 
     def start(self, name: str, environment: dict[str, str] | None = None, **given: Any) -> None:

@@ -249,13 +249,13 @@ def no_experiments(bench: Bench) -> str:
 
 
 TABLE: list[Item[Bench]] = [
-    Item("V0", "kvd and doctor", 40, {
-        "ready": "kvd is ready", "doctor": "doctor says yes to all but the tested version"}, doctor),
+    Item("V0", "kvd and doctor", 75, {
+        "ready": "kvd is ready", "doctor": "doctor says yes to all but the tested version"}, doctor, needed=True),
     Item("X", "kvd's copies by themselves", 60, EXPERIMENTS, experiments, no_experiments),
     Item("V1", "first light", 90, {
         "tokens": "16 prompts: the same tokens as stock",
         "logprobs": "log probabilities within stock's own spread between two runs",
-        "region": "kvdctl shows the KV cache"}, first_light),
+        "region": "kvdctl shows the KV cache"}, first_light, needed=True),
     Item("V2", "warm, in another process", 45, {
         "hits": "the whole shared prefix is found in kvd", "time": "TTFT below .3 of cold",
         "bytes": "the same answer, and another one once kvd's DRAM was overwritten"}, warm),

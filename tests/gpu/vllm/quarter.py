@@ -18,6 +18,7 @@ from types import FrameType
 from typing import Any, Generic, TypeVar
 
 PASS, FAIL, NOT_RUN = "pass", "fail", "not run"
+BEFORE = "before"  # begins the reason of an item that was not reached
 MOST_FILES, MOST_BYTES = 8, 16 << 20
 LOG_BYTES = 1 << 20  # of each log, its end
 
@@ -44,6 +45,7 @@ class Results:
     criteria: dict[str, Criterion]
     figures: dict[str, Any] = field(default_factory=dict)
     seconds: float = 0.0
+    fault: str = ""  # what broke it off
 
     def check(self, key: str, holds: bool, found: str = "") -> None:
         criterion = self.criteria[key]
@@ -62,7 +64,7 @@ class Results:
 @dataclass
 class Item(Generic[T]):
     """`criteria`: key and text of each. `run` may be ended at any place, by Late. `refusal`: why it cannot
-    be run here, "" where it can."""
+    be run here, "" where it can. `needed`: where it breaks off, so would all that comes after it."""
 
     id: str
     title: str
@@ -70,6 +72,7 @@ class Item(Generic[T]):
     criteria: dict[str, str]
     run: Callable[[T, Results], None]
     refusal: Callable[[T], str] = lambda _: ""
+    needed: bool = False
 
     def results(self) -> Results:
         return Results({key: Criterion(self.id, key, text) for key, text in self.criteria.items()})
@@ -101,19 +104,18 @@ def conduct(item: Item[T], bench: T, seconds: float, give_up: Callable[[], None]
         for criterion in results.criteria.values():
             criterion.reason = why
         return results
-    fault = ""
     try:
         with Deadline(seconds):
             item.run(bench, results)
     except Late:
-        fault = f"ended by its deadline of {seconds:.0f} s"
+        results.fault = f"ended by its deadline of {seconds:.0f} s"
     except Exception as error:
         traceback.print_exc()
-        fault = f"{type(error).__name__}: {error}"
-    if fault:
+        results.fault = f"{type(error).__name__}: {error}"
+    if results.fault:
         give_up()
     for criterion in results.undecided():
-        criterion.state, criterion.reason = FAIL, fault or "it did not say"
+        criterion.state, criterion.reason = FAIL, results.fault or "it did not say"
     results.seconds = time.monotonic() - began
     return results
 
@@ -177,20 +179,26 @@ def run_all(
 ) -> None:  # fmt: skip
     """In their order, until the time is used up. `patience`: how many times as long a slower machine may take."""
     end = report.began + seconds
+    broken = ""
     report.write(folder)
     for item in items:
         left = end - time.monotonic()
+        reason = ""
         if item.id not in chosen:
-            results = item.results()
-            for criterion in results.criteria.values():
-                criterion.reason = "not asked for"
+            reason = "not asked for"
+        elif broken:
+            reason = f"{BEFORE} it {broken} broke off"
         elif left < item.seconds / 3:
+            reason = f"{BEFORE} it the time was used up"
+        if reason:
             results = item.results()
             for criterion in results.criteria.values():
-                criterion.reason = "the time was used up before it"
+                criterion.reason = reason
         else:
             print(f"{time.monotonic() - report.began:5.0f} s  {item.id} {item.title}", flush=True)
             results = conduct(item, bench, min(item.seconds * patience, left), give_up)
+            if item.needed and results.fault:
+                broken = item.id
         report.found[item.id] = results
         report.write(folder)
         for criterion in results.criteria.values():
@@ -199,10 +207,10 @@ def run_all(
 
 
 def not_passed(report: Path) -> list[str]:
-    """The items of an earlier report of which something failed, those whose time was used up after them."""
+    """The items of an earlier report of which something failed, and after them those that were not reached."""
     criteria = json.loads(report.read_text())["criteria"]
     failed = [each["item"] for each in criteria if each["state"] == FAIL]
-    late = [each["item"] for each in criteria if "used up" in each["reason"]]
+    late = [each["item"] for each in criteria if each["reason"].startswith(BEFORE)]
     return list(dict.fromkeys(failed + late))
 
 

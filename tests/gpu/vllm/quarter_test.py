@@ -73,8 +73,15 @@ class Quarter(unittest.TestCase):
         found = self.play([item("A", good, refusal="no GPU"), item("B", good), item("C", good, seconds=900)], 200, ["A", "B", "C"])
         self.assertEqual(found[0], ("A", NOT_RUN, "no GPU"))
         self.assertEqual(found[2][1], PASS)
-        self.assertEqual(found[4], ("C", NOT_RUN, "the time was used up before it"))
+        self.assertEqual(found[4], ("C", NOT_RUN, "before it the time was used up"))
         self.assertEqual(self.play([item("A", good)], only=["B"])[0][2], "not asked for")
+
+    def test_nothing_is_tried_after_what_all_the_rest_needs_broke_off(self) -> None:
+        table = [item("A", good), item("B", breaks), item("C", good)]
+        table[1].needed = True
+        self.assertEqual(self.play(table)[4], ("C", NOT_RUN, "before it B broke off"))
+        self.assertEqual(self.done, ["good"])
+        self.assertEqual(quarter.not_passed(self.out / "quarter.json"), ["B", "C"])
 
     def test_a_second_call_takes_what_failed_first(self) -> None:
         self.play([item("A", good), item("B", breaks), item("C", good, seconds=3000), item("D", hangs, seconds=0)], 600)
