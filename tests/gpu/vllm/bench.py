@@ -169,12 +169,12 @@ class Bench:
     def log(self, name: str) -> Path:
         return self.logs / f"{name}.log"
 
-    def kvd(self, name: str = "kvd", slab: str = "", hbm: str = "") -> Kvd:
+    def kvd(self, name: str = "kvd", slab: str = "", hbm: str = "", dram: str = "") -> Kvd:
         """The one of that name; started where there is none."""
         found = self._kvds.get(name)
         if found is None or found.process.poll() is not None:
             given = self.sizes
-            found = Kvd(self, name, hbm or given.hbm, given.dram, slab or given.slab)
+            found = Kvd(self, name, hbm or given.hbm, dram or given.dram, slab or given.slab)
             self._kvds[name] = found
         found.wait()
         return found
@@ -247,7 +247,7 @@ class Bench:
         with self.log("doctor").open("ab") as log:
             said = subprocess.run(
                 command, env=self._environment({"KVD_ENDPOINT": kvd.endpoint}), stdout=subprocess.PIPE, stderr=log,
-                text=True, timeout=60,
+                text=True, timeout=100,
             )  # fmt: skip
         report: dict[str, Any] = json.loads(said.stdout)
         return report

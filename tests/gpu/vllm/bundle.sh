@@ -42,7 +42,7 @@ ldd "$BUILD/lib/libkvd_client.so" | awk '$2 == "=>" { print $1, $3 }' |
 
 mkdir "$work/kvd/tests/gpu/vllm"
 cp "$here"/*.py "$here/quarter.sh" "$work/kvd/tests/gpu/vllm/"
-tar -C "$work" --owner=0 --group=0 -cJf "$OUT/kvd.tar.xz" kvd
+XZ_OPT=-9e tar -C "$work" --owner=0 --group=0 -cJf "$OUT/kvd.tar.xz" kvd
 sh "$here/payload.sh" "$OUT/vllm-payload.tar.xz" >&2
 size=$(cat "$OUT"/*.xz | wc -c)
 echo "$OUT: $((size >> 20)) MiB ($(du -h "$OUT/kvd.tar.xz" | cut -f1) kvd, $(du -h "$OUT/vllm-payload.tar.xz" | cut -f1) vLLM)"
