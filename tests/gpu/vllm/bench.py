@@ -35,6 +35,8 @@ class Sizes(NamedTuple):
     pressure: Load
     long_prefix: Load
     decode: Load
+    streamed: Load
+    staging: int  # blocks
     engine: dict[str, Any]
     scheduler: str
 
@@ -55,7 +57,8 @@ def sizes(gpu: bool, model: str = "3b") -> Sizes:
         return Sizes(
             "tiny", "96MiB", "192MiB", "2MiB", 24 * 32 * kvd_random.token_bytes(kvd_random.SHAPES["tiny"]),
             640, Load(4, 48, 16), Load(1, 40, 16, seed=2, shared=512), Load(8, 96, 80, seed=3),
-            Load(1, 40, 4, seed=5), Load(4, 32, 32, seed=4), ON_CPU, "KvdScheduler",
+            Load(1, 40, 4, seed=5), Load(4, 32, 32, seed=4),
+            Load(1, 520, 24, seed=6), 20, ON_CPU, "KvdScheduler",
         )  # fmt: skip
     words = kvd_random.SHAPES[model].words
     room = 12 * (4096 + 256) * kvd_random.token_bytes(kvd_random.SHAPES[model])
@@ -63,7 +66,7 @@ def sizes(gpu: bool, model: str = "3b") -> Sizes:
         model, "32GiB", "32GiB", "auto", room, 32768, Load(16, 128, 64, words=words),
         Load(1, 64, 32, seed=2, shared=8192, words=words), Load(48, 4096, 256, seed=3, rate=8, words=words),
         Load(1, 64, 4, seed=5, shared=24576, words=words), Load(12, 256, 512, seed=4, words=words),
-        ON_GPU, "KvdAsyncScheduler",
+        Load(1, 16384, 64, seed=6, words=words), 160, ON_GPU, "KvdAsyncScheduler",
     )  # fmt: skip
 
 
