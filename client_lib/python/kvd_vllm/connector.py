@@ -215,13 +215,10 @@ class KvdConnector(KVConnectorBase_V1, SupportsHMA):
         self._begin(kv_connector_metadata.copies)
 
     def _begin(self, copies: list[Copy]) -> None:
-        right: list[Copy] = []
-        wrong: list[Copy] = []
-        for copy in copies:
-            is_right = self._loaded is not None and self._loaded.is_right(copy)
-            (right if is_right else wrong).append(copy)
-        self._copier.refuse(wrong)
-        self._copier.begin(right)
+        if self._loaded is not None:
+            self._copier.begin(copies, self._loaded.judge())
+        else:
+            self._copier.refuse(copies)
 
     def start_load_kv(self, forward_context: ForwardContext, **kwargs: Any) -> None:
         """Loads go on between steps, and no forward waits for one."""

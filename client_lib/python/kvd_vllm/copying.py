@@ -54,6 +54,10 @@ _MOST_OPEN = 128
 _LATE_S = 0.08
 
 
+# Whether the names of a copy's blocks stand for their content.
+Judge = Callable[[Copy], bool]
+
+
 class _Begun(NamedTuple):
     copy: Copy
     ticket: int
@@ -86,7 +90,7 @@ class Copier:
         self._patience_s = patience_s
         self._fence = fence
         self._clock = clock
-        self._fenced: list[tuple[Any, list[Copy]]] = []
+        self._fenced: list[tuple[Any, list[Copy], Judge]] = []
         self._queue: deque[tuple[Copy, float]] = deque()
         self._begun: list[_Begun] = []
         self._late: _Begun | None = None  # a copy that kvd was too slow to take
@@ -96,15 +100,16 @@ class Copier:
         self._received: set[str] = set()
         self._failed: set[str] = set()
 
-    def begin(self, copies: list[Copy]) -> None:
-        """Begins copies, before a step's forward or after it."""
+    def begin(self, copies: list[Copy], is_right: Judge = lambda _: True) -> None:
+        """Begins copies, before a step's forward or after it. Those that are not right, once the device
+        has finished its work, are refused."""
         if not copies:
             return
         if self._fence is None:
-            self._enqueue(copies)
+            self._enqueue(copies, is_right)
             self._submit()
         else:
-            self._fenced.append((self._fence(), copies))
+            self._fenced.append((self._fence(), copies, is_right))
 
     def refuse(self, copies: list[Copy]) -> None:
         """These copies are not made, and kvd is not at fault."""
@@ -118,7 +123,7 @@ class Copier:
         """At the end of a step: submits copies for which the device has finished its work, and
         notes those that have ended."""
         while self._fenced and self._fenced[0][0].query():
-            self._enqueue(self._fenced.pop(0)[1])
+            self._enqueue(*self._fenced.pop(0)[1:])
         self._submit()
         self._poll()
 
@@ -152,9 +157,13 @@ class Copier:
         self.drain(timeout_s)
         self._cache.close()
 
-    def _enqueue(self, copies: list[Copy]) -> None:
+    def _enqueue(self, copies: list[Copy], is_right: Judge) -> None:
         now = self._clock()
-        self._queue.extend((copy, now) for copy in copies)
+        for copy in copies:
+            if is_right(copy):
+                self._queue.append((copy, now))
+            else:
+                self.refuse([copy])
 
     def _submit(self) -> None:
         if self._late is not None and self._late in self._begun:

@@ -191,14 +191,15 @@ def parts_of(models: Mapping[str, torch.nn.Module]) -> list[Part]:
     ]  # fmt: skip
 
 
-def glimpse_of(part: Part) -> bytes:
-    """A few numbers of a tensor, which change when it is written over. For a packed tensor it is
-    enough that the same object reads it."""
+def samples_of(part: Part) -> list[torch.Tensor]:
+    """A few numbers of a tensor, as bytes, which change when it is written over. For a packed tensor it
+    is enough that the same object reads it."""
     module, name = part
-    found = b""
+    found = []
     for _, plain in _plain(name, getattr(module, name)):
-        found += str(id(getattr(module, "cpu_linear", None))).encode()
-        found += _sample(plain.detach(), _FEW_POINTS).cpu().numpy().tobytes()
+        if (packed := getattr(module, "cpu_linear", None)) is not None:
+            found.append(torch.tensor([id(packed)]).view(torch.uint8))
+        found.append(_sample(plain.detach(), _FEW_POINTS))
     return found
 
 

@@ -9,13 +9,14 @@ import math
 import sys
 import time
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
 from kvd_vllm import identity
-from kvd_vllm.glances import Glances
+from kvd_vllm.glances import Glances, Look
 from kvd_vllm.identity import UNEXPECTED, NoIdentity
 from kvd_vllm.memory import logger
 from kvd_vllm.transfers import Adapter, AdapterKey, Copy, Ends, key_of
@@ -50,45 +51,65 @@ def models_of(runner: Any) -> dict[str, nn.Module]:
 
 
 class Weights:
-    """`now` is the identity of the weights, taken by `take`, which may raise NoIdentity."""
+    """`now` is the identity of the weights, taken by `take`, which may raise NoIdentity. `changes`
+    grows whenever they were seen to change."""
 
     def __init__(
         self, first: str, take: Callable[[], str], glances: Glances,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
         self.now = first
+        self.changes = 0
         self._take = take
         self._glances = glances
         self._clock = clock
-        # How long a look takes: the last, and the fastest.
+        # How long it takes to begin a look: the last, and the fastest.
         self._cost_s = self._least_cost_s = math.inf
+        self._looks: deque[Look] = deque()
         self._note()
-        self._is_changed()
+        self._look()
         self._looked = self._stepped = clock()
+        self.settle()
 
     def step_begins(self, look: bool) -> None:
         """`look`: looks at all of them."""
+        self.settle()
         now = self._clock()
         paused = now - self._stepped > _PAUSE * self._least_cost_s
         if not look and not paused and now - self._looked < _BUSY * self._cost_s:
             return
-        if look or self._is_changed():
-            self.now = self._taken()
-            self._note()
+        if look:
+            self._take_anew(is_changed=False)
+        else:
+            self._look()
+            self.settle()
         self._looked = self._clock()
 
     def step_ends(self) -> None:
         self._stepped = self._clock()
 
-    def _is_changed(self) -> bool:
+    def settle(self) -> None:
+        """Takes in the looks that have come. On a GPU one comes before anything that the GPU is given
+        after it."""
+        while self._looks and self._looks[0].has_come():
+            if _sees_change(self._looks.popleft()):
+                self._take_anew(is_changed=True)
+
+    def _look(self) -> None:
         begin = self._clock()
         try:
-            return self._glances.is_changed()
+            self._looks.append(self._glances.begin())
         except UNEXPECTED:
-            return True
+            self._take_anew(is_changed=True)
         finally:
             self._cost_s = self._clock() - begin
             self._least_cost_s = min(self._least_cost_s, self._cost_s)
+
+    def _take_anew(self, is_changed: bool) -> None:
+        self._looks.clear()
+        before, self.now = self.now, self._taken()
+        self.changes += is_changed or self.now != before
+        self._note()
 
     def _note(self) -> None:
         with contextlib.suppress(*UNEXPECTED):
@@ -99,6 +120,13 @@ class Weights:
             return self._take()
         except (NoIdentity, *UNEXPECTED) as fault:
             return identity.private(str(fault))
+
+
+def _sees_change(look: Look) -> bool:
+    try:
+        return look.is_changed()
+    except UNEXPECTED:
+        return True
 
 
 def weights_in(runner: Any, first: str) -> Weights:
@@ -193,12 +221,13 @@ class Loaded:
         self._adapters = adapters
         self._asked: dict[AdapterKey, LoRARequest] = {}
         self._changed: dict[AdapterKey, Adapter] = {}
-        self._right = self._tell_weights = False
+        self._taken_for = ""
+        self._tell_weights = False
 
     def step_begins(self, weights: str, look: bool, asked: Iterable[LoRARequest]) -> None:
         self._weights.step_begins(look)
         self._tell_weights |= look or weights != self._weights.now
-        self._right = weights == self._weights.now
+        self._taken_for = weights
         self._asked.update((key_of(lora), lora) for lora in asked)
         self._answer()
 
@@ -220,16 +249,24 @@ class Loaded:
         self._weights.step_ends()
         self._changed.update(self._adapters.look_again())
 
-    def is_right(self, copy: Copy) -> bool:
-        """Whether the names of its blocks stand for what this worker computes."""
-        if not copy.shared:
-            return True
-        if copy.lora is None:
-            return self._right
-        found = self._adapters.look(copy.lora)
-        if found is not None and found != copy.adapter:
-            self._changed[key_of(copy.lora)] = found
-        return self._right and found is not None and found == copy.adapter
+    def judge(self) -> Callable[[Copy], bool]:
+        """Says of this step's copies whether the names of their blocks stand for what this worker
+        computes. On a GPU it may be asked once the work that the GPU was given before is done."""
+        weights, changes = self._taken_for, self._weights.changes
+
+        def is_right(copy: Copy) -> bool:
+            if not copy.shared:
+                return True
+            self._weights.settle()
+            right = weights == self._weights.now and changes == self._weights.changes
+            if copy.lora is None:
+                return right
+            found = self._adapters.look(copy.lora)
+            if found is not None and found != copy.adapter:
+                self._changed[key_of(copy.lora)] = found
+            return right and found is not None and found == copy.adapter
+
+        return is_right
 
     def add_to(self, ends: Ends | None) -> Ends | None:
         """Adds what the scheduler's side does not know yet."""

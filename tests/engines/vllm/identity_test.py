@@ -240,7 +240,7 @@ class LivingEngine(unittest.TestCase):
     """Weights that are changed under a worker."""
 
     def setUp(self) -> None:
-        self.content, self.glances = "A", 0
+        self.content, self.glances, self.gpu_is_busy = "A", 0, False
         self.clock = Clock()
         self.weights = Weights("A", lambda: self.content, self, self.clock)  # type: ignore[arg-type]
         self.loaded = {1: adapter()}
@@ -258,10 +258,17 @@ class LivingEngine(unittest.TestCase):
     def note(self) -> None:
         self.noted = self.content
 
-    def is_changed(self) -> bool:
+    def begin(self) -> Any:
+        """On a GPU a look comes when the work given before is done."""
         self.glances += 1
         self.clock.now += 0.001
-        return self.content != self.noted
+        seen = self.content
+        return types.SimpleNamespace(
+            has_come=lambda: not self.gpu_is_busy, is_changed=lambda: seen != self.noted
+        )
+
+    def is_right(self, copy: Copy) -> bool:
+        return self.worker.judge()(copy)
 
     def step(self, pause_s: float, weights: str = "A", look: bool = False) -> Ends | None:
         self.clock.now += pause_s
@@ -280,15 +287,30 @@ class LivingEngine(unittest.TestCase):
     def test_changed_weights_are_told_and_copies_under_their_names_refused(self) -> None:
         store, park = Copy(1, Kind.STORE, "r", [], [], shared=True), Copy(2, Kind.PARK, "r", [], [])
         self.assertIsNone(self.step(0.01))
-        self.assertTrue(self.worker.is_right(store))
+        self.assertTrue(self.is_right(store))
         self.content = "B"
         ends = self.step(0.01)
         assert ends
         self.assertEqual(ends.weights, "B")
-        self.assertFalse(self.worker.is_right(store))
-        self.assertTrue(self.worker.is_right(park))
+        self.assertFalse(self.is_right(store))
+        self.assertTrue(self.is_right(park))
         self.assertIsNone(self.step(0.01, "B"))
-        self.assertTrue(self.worker.is_right(store))
+        self.assertTrue(self.is_right(store))
+
+    def test_a_busy_gpu_holds_no_step_up_and_its_copies_are_judged_once_it_is_done(self) -> None:
+        self.gpu_is_busy = True
+        store = Copy(1, Kind.STORE, "r", [], [], shared=True)
+        self.content = "B"
+        self.assertIsNone(self.step(0.01))
+        of_that_step = self.worker.judge()
+        self.content = "A"
+        self.assertIsNone(self.step(0.01))
+        of_the_next = self.worker.judge()
+        self.gpu_is_busy = False
+        self.assertFalse(of_that_step(store), "it was B for a step")
+        self.assertFalse(of_the_next(store), "as far as one knew")
+        self.assertIsNone(self.step(0.01))
+        self.assertTrue(self.is_right(store))
 
     def test_a_look_that_is_asked_for_is_answered(self) -> None:
         ends = self.step(0.0, look=True)
@@ -301,15 +323,15 @@ class LivingEngine(unittest.TestCase):
         assert ends
         (known,) = ends.adapters.values()
         copy = Copy(1, Kind.LOAD, "r", [], [], shared=True, lora=Lora(), adapter=known)  # type: ignore[arg-type]
-        self.assertTrue(self.worker.is_right(copy))
+        self.assertTrue(self.is_right(copy))
         self.loaded[1] = adapter(2.0)
-        self.assertFalse(self.worker.is_right(copy))
+        self.assertFalse(self.is_right(copy))
         ends = self.worker.add_to(None)
         assert ends
         self.assertNotEqual(list(ends.adapters.values()), [known])
         self.loaded.clear()
         self.on_disk[1] = adapter()
-        self.assertFalse(self.worker.is_right(copy), "it is not loaded for that")
+        self.assertFalse(self.is_right(copy), "it is not loaded for that")
         self.assertEqual(self.loaded, {})
 
     def test_one_that_was_another_for_a_step_is_not_what_it_was(self) -> None:
@@ -326,7 +348,7 @@ class LivingEngine(unittest.TestCase):
         assert ends
         (again,) = ends.adapters.values()
         self.assertEqual((again.content, again.load == known.load), (known.content, False))
-        self.assertFalse(self.worker.is_right(copy))
+        self.assertFalse(self.is_right(copy))
 
     def test_adapters_of_many_who_wait_are_loaded_one_a_step(self) -> None:
         self.on_disk = {at: adapter(float(at)) for at in range(2, 6)}

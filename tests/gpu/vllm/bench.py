@@ -64,7 +64,7 @@ def sizes(gpu: bool, model: str = "3b") -> Sizes:
     room = 12 * (4096 + 256) * kvd_random.token_bytes(kvd_random.SHAPES[model])
     return Sizes(
         model, "32GiB", "32GiB", "auto", room, 32768, Load(16, 128, 64, words=words),
-        Load(1, 64, 32, seed=2, shared=8192, words=words), Load(48, 4096, 256, seed=3, rate=8, words=words),
+        Load(1, 64, 32, seed=2, shared=24576, words=words), Load(48, 4096, 256, seed=3, rate=8, words=words),
         Load(1, 64, 4, seed=5, shared=24576, words=words), Load(12, 256, 512, seed=4, words=words),
         Load(1, 16384, 64, seed=6, words=words), 160, ON_GPU, "KvdAsyncScheduler",
     )  # fmt: skip
@@ -121,6 +121,9 @@ class Engine(Child):
 
     def reset(self) -> None:
         self.ask({"do": "reset"})
+
+    def scale(self, by: float) -> None:
+        self.ask({"do": "scale", "by": by})
 
 
 def without_ours() -> dict[str, str]:

@@ -13,7 +13,7 @@ import ctest
 
 HERE = Path(__file__).parent
 # What a CPU can answer.
-PASSED = {"ready", "engines", "tokens", "logprobs", "region", "hits", "bytes", "computed", "parked", "seen"}
+PASSED = {"ready", "engines", "tokens", "logprobs", "region", "hits", "bytes", "computed", "parked", "seen", "weights"}
 
 
 class Dry(unittest.TestCase):

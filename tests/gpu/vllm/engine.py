@@ -1,11 +1,13 @@
 """One vLLM of its own process, which answers loads: engine.py JSON      JSON: arguments of vllm.LLM
 
 Prints {"event": "ready"}; then for each line of JSON on stdin one line of JSON. {"do": "run", …} plays
-requests (class Load) and answers what became of each; {"do": "reset"} empties vLLM's own prefix cache.
+requests (class Load) and answers what became of each; {"do": "reset"} empties vLLM's own prefix cache;
+{"do": "scale", "by": F} multiplies all weights, in place.
 """
 
 from __future__ import annotations
 
+import functools
 import json
 import random
 import sys
@@ -113,6 +115,12 @@ def counters(llm: Any) -> dict[str, float]:
     return {name.removeprefix("vllm:"): value for name, value in found.items() if value is not None}
 
 
+def scale(worker: Any, by: float) -> None:
+    """As training in place does it: nobody is told."""
+    for parameter in worker.model_runner.get_model().parameters():
+        parameter.data.mul_(by)
+
+
 def main() -> None:
     said = sys.stdout
     sys.stdout = sys.stderr  # vLLM's own lines go to the log
@@ -133,6 +141,10 @@ def main() -> None:
         order = json.loads(line)
         if order["do"] == "reset":
             say({"reset": llm.reset_prefix_cache()})
+            continue
+        if order["do"] == "scale":
+            llm.collective_rpc(functools.partial(scale, by=order["by"]))
+            say({"scaled": order["by"]})
             continue
         before = counters(llm)
         result = Player(llm, Load(**order["load"])).play()

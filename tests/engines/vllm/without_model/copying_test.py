@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import types
 import unittest
 from collections.abc import Sequence
 
@@ -82,6 +83,20 @@ class Copies(unittest.TestCase):
         ends = self.copier.take_ends()
         assert ends
         self.assertEqual((ends.failed, self.kvd.begun), ([4], [1]))
+
+    def test_are_judged_when_the_device_has_done_its_work(self) -> None:
+        is_done, is_right = [False], [True]
+        fence = types.SimpleNamespace(query=lambda: is_done[0])
+        copier = Copier(self.kvd, OSError, BlockingIOError, PATIENCE_S, lambda: fence, self.kvd.clock)
+        copier.begin([Copy(1, Kind.STORE, "r", [b""], [1])])
+        copier.begin([Copy(2, Kind.STORE, "r", [b""], [2])], lambda _: is_right[0])
+        copier.advance()
+        self.assertEqual(self.kvd.begun, [])
+        is_done[0], is_right[0] = True, False
+        copier.advance()
+        ends = copier.take_ends()
+        assert ends
+        self.assertEqual((self.kvd.begun, ends.refused), ([1], [2]))
 
     def test_that_are_refused_are_no_failures(self) -> None:
         self.copier.refuse([Copy(1, Kind.STORE, "r", [b""], [1]), Copy(2, Kind.LOAD, "s", [b""], [2])])

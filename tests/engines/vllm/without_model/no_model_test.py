@@ -456,7 +456,10 @@ class NoModel(unittest.TestCase):
         rig = self.rig(self.kvd(), KvdScheduler, SEEDS[0], blocks=60)
         planner = rig.connector._planner
         assert planner is not None
-        with unittest.mock.patch.object(rig.worker._loaded, "is_right", lambda copy: not copy.shared):
+        refuses = unittest.mock.patch.object(
+            rig.worker._loaded, "judge", lambda: lambda copy: not copy.shared
+        )
+        with refuses:
             self.load_a_little(rig)
             self.assertGreater(rig.counts["failed_blocks"], 0)
             self.assertFalse(planner.copies.is_paused)
