@@ -49,6 +49,11 @@ class Glances:
         self._noted: list[tuple[Part, bytes]] = []
         self._at = 0
 
+    @property
+    def count(self) -> int:
+        """Tensors."""
+        return len(self._noted)
+
     def note(self) -> None:
         self._noted = [
             (part, b"".join(each.cpu().numpy().tobytes() for each in identity.samples_of(part)))
@@ -57,7 +62,7 @@ class Glances:
 
     def begin(self) -> Look:
         """The work given to a GPU from now on is not part of what is looked at."""
-        count = len(self._noted)
+        count = self.count
         # The tensors are far apart, because neighbours are often changed together.
         step = max(1, count // _AT_ONCE)
         some = [self._noted[(self._at + each * step) % count] for each in range(min(count, _AT_ONCE))]

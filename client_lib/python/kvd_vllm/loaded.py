@@ -25,8 +25,9 @@ if TYPE_CHECKING:
     from vllm.lora.request import LoRARequest
 
 # A look costs at most a hundredth of the time while steps follow each other, and at most a third of
-# a pause between two steps: writing all weights takes longer than such a pause.
-_BUSY, _PAUSE = 100, 2
+# a pause between two steps: writing all weights takes longer than such a pause. It takes some time
+# for each tensor, too: with asynchronous scheduling a pause is as long as a step of the GPU.
+_BUSY, _PAUSE, _TENSOR_S = 100, 2, 20e-6
 
 
 def runner_of_caller() -> Any:
@@ -75,7 +76,8 @@ class Weights:
         """`look`: looks at all of them."""
         self.settle()
         now = self._clock()
-        paused = now - self._stepped > _PAUSE * self._least_cost_s
+        written_s = max(_PAUSE * self._least_cost_s, _TENSOR_S * self._glances.count)
+        paused = now - self._stepped > written_s
         if not look and not paused and now - self._looked < _BUSY * self._cost_s:
             return
         if look:

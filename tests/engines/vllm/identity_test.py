@@ -239,6 +239,8 @@ class Clock:
 class LivingEngine(unittest.TestCase):
     """Weights that are changed under a worker."""
 
+    count = 100  # tensors
+
     def setUp(self) -> None:
         self.content, self.glances, self.gpu_is_busy = "A", 0, False
         self.clock = Clock()
@@ -281,6 +283,16 @@ class LivingEngine(unittest.TestCase):
             self.step(0.0015)
         self.assertLess(self.glances, 10)
         before = self.glances
+        self.step(0.01)
+        self.assertEqual(self.glances, before + 1)
+
+    def test_a_pause_in_which_all_weights_cannot_be_written_is_none(self) -> None:
+        self.count = 400
+        self.step(0.0)
+        before = self.glances
+        for _ in range(10):
+            self.step(0.005)
+        self.assertEqual(self.glances, before)
         self.step(0.01)
         self.assertEqual(self.glances, before + 1)
 
