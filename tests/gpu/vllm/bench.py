@@ -85,11 +85,8 @@ class Child:
 
     def end(self, patience_s: float = 0.0) -> None:
         """In order where it has time, else at once."""
-        if self.process.stdin is not None:
-            with contextlib.suppress(OSError):
-                self.process.stdin.close()
         if patience_s:
-            self.process.terminate()
+            self.ask_to_end()
         try:
             self.process.wait(patience_s)
         except subprocess.TimeoutExpired:
@@ -98,8 +95,17 @@ class Child:
             self.process.wait()
 
 
+    def ask_to_end(self) -> None:
+        self.process.terminate()
+
+
 class Engine(Child):
-    """An engine.py process."""
+    """An engine.py process. Where its orders end, what it stores is stored to the end."""
+
+    def ask_to_end(self) -> None:
+        assert self.process.stdin is not None
+        with contextlib.suppress(OSError):
+            self.process.stdin.close()
 
     def heard(self) -> dict[str, Any]:
         """Its next line. Raises RuntimeError where it has ended."""
