@@ -25,8 +25,11 @@ NOT_YET = (
     "a KV cache that grows and shrinks (option elastic) of these",
 )
 # docs/vllm.md says the same.
-RUN_ONCE = "on a GPU, an H200: a tiny model, Triton attention, eager, model runner V1, synchronous scheduling"
-NEVER_RUN = ("CUDA graphs", "model runner V2", "async scheduling with a model")
+RUN_ONCE = (
+    "on a GPU, an H200: vLLM 0.32.0 with its own kernels, model runner V2, FlashAttention 3, asynchronous "
+    "scheduling and CUDA graphs"
+)
+NEVER_RUN = ("torch.compile and piecewise CUDA graphs on a GPU", "several GPUs in one vLLM")
 # Engines in which all of this is equal find each other's blocks; vLLM's log and `kvdctl cache` show
 # it.
 IDENTITY = (
