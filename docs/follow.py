@@ -40,6 +40,7 @@ LEFT_OUT: dict[str, dict[str, str]] = {
         "skopeo": "needs a registry for containers",
         "podman": "needs a container engine, and namespaces that a plain root has not",
         "kubectl": "needs a cluster; a test holds the manifests against the schemas",
+        "sh deploy/kubernetes/gpu.sh": "needs a cluster with GPUs",
         "sh deploy/kubernetes/prometheusrule.sh": "needs a cluster, too; the same test reads what it prints",
     },
     "policies.md": {
