@@ -534,9 +534,12 @@ typedef struct kvd_cache_options {
    * its content as well. An engine that cannot tell puts a random number there. Not NULL, not
    * empty; its first 191 characters are shown to people (`kvdctl cache`). */
   const char* model;
-  uint32_t block_tokens;         /* not 0 */
-  uint32_t flags;                /* 0 or KVD_CACHE_AWAIT_REMOTE */
-  uint64_t block_bytes;          /* of all pieces of a block together; at most a slab */
+  uint32_t block_tokens; /* not 0 */
+  uint32_t flags;        /* 0 or KVD_CACHE_AWAIT_REMOTE */
+  /* The bytes of all pieces of a block together; at most a slab. 0: the cache is of the blocks of
+   * this session's requests, to label them and to hear of changes alone. The session then has a
+   * shape, and the model above. */
+  uint64_t block_bytes;
   uint64_t region_id;            /* of this handle; 0: to look up and drop alone, without pieces */
   uint64_t blocks;               /* of the region: block ids are 0 to blocks - 1 */
   const kvd_block_piece* pieces; /* kept in this order; read by kvd_cache_open alone */
@@ -630,6 +633,7 @@ typedef struct kvd_cache_cursor {
 
 #define KVD_CHANGE_IN_DRAM 1u
 #define KVD_CHANGE_ON_DISK 2u
+#define KVD_CHANGE_IN_HBM 4u /* of blocks of requests alone */
 
 /* A labelled block that came or went, as it is now. */
 typedef struct kvd_cache_change {

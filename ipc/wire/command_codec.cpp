@@ -184,7 +184,7 @@ Fault check(const TargetBody& body) {
 }
 
 Fault check(const CacheOpenBody& body) {
-  if (body.block_bytes == 0 || body.block_bytes > kMaxRegionBytes) {
+  if (body.block_bytes > kMaxRegionBytes || (body.block_bytes == 0 && body.region != 0)) {
     return "cache open: a block has 1 to 2^50 bytes";
   }
   if (body.block_tokens == 0) return "cache open: a block has no tokens";

@@ -549,7 +549,12 @@ struct CacheChangesReplyBody {
 };
 static_assert(sizeof(CacheChangesReplyBody) == 40);
 
-enum ChangeTiers : std::uint32_t { kInDram = 1u << 0, kOnDisk = 1u << 1, kChangeTiers = 3u };
+enum ChangeTiers : std::uint32_t {
+  kInDram = 1u << 0,
+  kOnDisk = 1u << 1,
+  kInHbm = 1u << 2,  ///< of blocks of requests alone
+  kChangeTiers = 7u,
+};
 
 struct CacheChange {
   std::array<std::uint8_t, 32> digest{};

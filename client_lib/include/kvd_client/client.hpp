@@ -200,8 +200,9 @@ class KVD_CLIENT_API Caches {
   /// blocks or other than all their tokens. Never label what others must not learn of, as blocks of
   /// a salted prompt.
   Result<std::uint64_t> label(std::uint64_t cache, const BlockLabels& labels, Duration timeout);
-  /// Which labelled blocks came to DRAM or the disk, or left them, since the cursor, in the order
-  /// of their last change: about a thousand at a time. A block may be told of before its parent.
+  /// Which labelled blocks came to a memory or the disk, or left them, since the cursor, in the
+  /// order of their last change: about a thousand at a time. A block may be told of before its
+  /// parent.
   Result<CacheChanges> changes(std::uint64_t cache, const CacheCursor& seen, Duration timeout);
   /// How far copies are. It asks nobody. Failed for a copy that is not known, or that was reported
   /// as over 256 copies ago.

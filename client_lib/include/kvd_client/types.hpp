@@ -279,7 +279,8 @@ struct BlockPiece {
   std::uint64_t bytes = 0;
 };
 
-/// A cache of an engine that places its blocks itself.
+/// A cache of an engine that places its blocks itself. With block_bytes 0 and the model of Options:
+/// the blocks of this session's requests, and of all that they find, to label and to follow alone.
 struct CacheOptions {
   /// All that the bytes of a block depend on beside its digest, in any words: weights by their
   /// content (no path, name or time, under which there may be others tomorrow), number format,
@@ -288,7 +289,7 @@ struct CacheOptions {
   /// model, block_tokens and block_bytes are each other's, within the domain.
   std::string model;
   std::uint32_t block_tokens = 0;
-  std::uint64_t block_bytes = 0;   ///< of all pieces together; at most a slab
+  std::uint64_t block_bytes = 0;   ///< of all pieces together, at most a slab; 0: see above
   std::uint64_t region_id = 0;     ///< where the blocks are; 0: to look up and drop alone
   std::uint64_t blocks = 0;        ///< how many there are in the region
   std::vector<BlockPiece> pieces;  ///< of a block, in the order in which they are kept
@@ -318,6 +319,7 @@ struct CacheChange {
   Digest digest{};
   Digest parent{};  ///< zeros: it is the first
   std::string lora{};
+  bool in_hbm = false;  ///< of a block of requests
   bool in_dram = false;
   bool on_disk = false;
   std::vector<std::uint32_t> tokens{};  ///< empty where it has gone

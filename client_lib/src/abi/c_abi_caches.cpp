@@ -168,8 +168,9 @@ kvd_status kvd_cache_get_changes(kvd_handle* handle, uint64_t cache, kvd_cache_c
     std::memcpy(view.digest, change.digest.data(), sizeof view.digest);
     std::memcpy(view.parent, change.parent.data(), sizeof view.parent);
     std::memcpy(view.lora, change.lora.data(), std::min(change.lora.size(), sizeof view.lora - 1));
-    view.tiers =
-        (change.in_dram ? KVD_CHANGE_IN_DRAM : 0u) | (change.on_disk ? KVD_CHANGE_ON_DISK : 0u);
+    view.tiers = (change.in_dram ? KVD_CHANGE_IN_DRAM : 0u) |
+                 (change.on_disk ? KVD_CHANGE_ON_DISK : 0u) |
+                 (change.in_hbm ? KVD_CHANGE_IN_HBM : 0u);
     view.token_count = static_cast<std::uint32_t>(change.tokens.size());
     view.tokens = change.tokens.data();
   }

@@ -96,8 +96,11 @@ Result<std::uint64_t> Caches::open(const kvd_client::CacheOptions& options, Nano
           }
           region = *found;
         }
-        KVD_ASSIGN_OR_RETURN(const std::uint64_t id,
-                             value_of(session->call(to_wire(options, region, pieces), until)));
+        wire::CacheOpenCommand open = to_wire(options, region, pieces);
+        if (options.block_bytes == 0) {
+          open.body.fingerprint = fingerprint_of(options.model, session->welcome().shape);
+        }
+        KVD_ASSIGN_OR_RETURN(const std::uint64_t id, value_of(session->call(open, until)));
         // This is for people alone. A daemon that does not take it has opened the cache all the
         // same.
         static_cast<void>(session->call(description(id, options.model), until));

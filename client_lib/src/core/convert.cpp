@@ -5,6 +5,8 @@
 #include <string>
 #include <type_traits>
 
+#include "ipc/digest/fingerprint.hpp"
+
 namespace kvd::client {
 
 static_assert(static_cast<int>(kvd_client::ErrorCode::kDraining) ==
@@ -152,6 +154,15 @@ kvd_client::Stats to_public(const wire::StatsReplyBody& stats) {
           stats.rotations_out,    stats.rotations_in};
 }
 
+std::array<std::uint8_t, 32> fingerprint_of(const std::string& model,
+                                            const wire::ModelShape& shape) {
+  digest::BlockFacts facts;
+  facts.model = model;
+  facts.layers = Layers(shape.layers);
+  facts.block_tokens = Tokens(shape.block_tokens);
+  return digest::fingerprint(facts).digest.bytes;
+}
+
 kvd_client::CacheChanges to_public(const wire::CacheChangesReply& reply) {
   const wire::CacheCursor& next = reply.body.next;
   kvd_client::CacheChanges changes{{next.life, next.start, next.position},
@@ -166,6 +177,7 @@ kvd_client::CacheChanges to_public(const wire::CacheChangesReply& reply) {
     each.lora = change.lora.data();
     each.in_dram = (change.tiers & wire::kInDram) != 0;
     each.on_disk = (change.tiers & wire::kOnDisk) != 0;
+    each.in_hbm = (change.tiers & wire::kInHbm) != 0;
     for (std::uint32_t i = 0; i < change.tokens; ++i, ++tokens) each.tokens.push_back(*tokens);
   }
   return changes;

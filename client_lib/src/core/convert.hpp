@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -30,6 +31,10 @@ wire::TargetBody target_of(RegionId region);
 wire::TargetBody space_target(RegionId space);
 /// The target that stands for this many bytes of regions of an earlier boot.
 wire::TargetBody orphaned_target(Bytes bytes);
+
+/// Returns the fingerprint of blocks of requests. `shape`: as the daemon granted it.
+std::array<std::uint8_t, 32> fingerprint_of(const std::string& model,
+                                            const wire::ModelShape& shape);
 
 kvd_client::SessionInfo to_public(const wire::Welcome& welcome);
 kvd_client::StepResult to_public(const wire::StepReply& step);

@@ -9,7 +9,6 @@
 
 #include "client_lib/src/core/convert.hpp"
 #include "client_lib/src/memory/fence.hpp"
-#include "ipc/digest/fingerprint.hpp"
 
 namespace kvd::client {
 namespace {
@@ -17,15 +16,6 @@ namespace {
 /// As many as fit a command.
 constexpr std::size_t kMostNames = std::min<std::size_t>(
     wire::kMaxRequestsPerStep, (wire::kMaxCommandFrame - 256) / sizeof(wire::BlockName));
-
-std::array<std::uint8_t, 32> fingerprint_of(const std::string& model,
-                                            const wire::ModelShape& shape) {
-  digest::BlockFacts facts;
-  facts.model = model;
-  facts.layers = Layers(shape.layers);
-  facts.block_tokens = Tokens(shape.block_tokens);
-  return digest::fingerprint(facts).digest.bytes;
-}
 
 }  // namespace
 

@@ -59,6 +59,41 @@ Bytes bytes_of_pieces(std::size_t pieces) {
   return Bytes(static_cast<std::int64_t>(2 * sizeof(EngineCache) + pieces * sizeof(BlockPiece)));
 }
 
+struct Made {
+  EngineCache cache;
+  DiskShape on_disk;
+};
+/// All of the cache but its layout.
+Result<Made> made_for(const OpenCache& open, const Session& session, Classes& classes) {
+  Made made;
+  EngineCache& cache = made.cache;
+  cache.block_tokens = open.block_tokens;
+  if (open.block_bytes == Bytes(0) && session.class_id) {
+    if (open.block_tokens != session.shape.block_tokens) {
+      return invalid("blocks of this session's requests have another number of tokens");
+    }
+    cache.space = {open.fingerprint, session.info.domain, session.class_id,
+                   number_of(session.devices())};
+    made.on_disk = shape_on_disk(session.shape, open.fingerprint);
+    return made;
+  }
+  if (open.block_bytes <= Bytes(0) || open.block_tokens == 0 || open.block_tokens > kMostTokens) {
+    return invalid("a block has no bytes, or not 1 to 2^20 tokens");
+  }
+  cache.slot_bytes = std::max(open.block_bytes, kLeastSlot);
+  // It counts as a model of one layer and one token: only the size of its slots makes its class.
+  KVD_ASSIGN_OR_RETURN(const ClassId model_class,
+                       classes.of({1, 1, 1, cache.slot_bytes, 1}, session.info.domain));
+  const Fingerprint fingerprint = of_size(open.fingerprint, open.block_bytes);
+  cache.space = {fingerprint, session.info.domain, model_class, store::KeySpace::kPlacedByEngines};
+  cache.block_bytes = open.block_bytes;
+  cache.saved = Knowledge::saved(Tokens(open.block_tokens), open.block_bytes);
+  cache.region = open.region;
+  cache.blocks = open.blocks;
+  made.on_disk = {fingerprint, 1, 1, open.block_tokens, 1, 1, cache.slot_bytes};
+  return made;
+}
+
 /// Where the piece ends; none: it ends beyond `most`.
 std::optional<std::int64_t> end_of(const BlockPiece& piece, std::int64_t blocks, Bytes most) {
   const std::int64_t limit = most.value;
@@ -116,9 +151,6 @@ void EngineCaches::on_open(const Command& command, const OpenCache& open) {
                              "16 caches of this session are open, the most there can be: close "
                              "some"));
   }
-  if (open.block_bytes <= Bytes(0) || open.block_tokens == 0 || open.block_tokens > kMostTokens) {
-    return refuse(invalid("a block has no bytes, or not 1 to 2^20 tokens"));
-  }
   const Bytes kept = bytes_of_pieces(open.region ? open.pieces.size() : 0);
   if (const Status fits = requests_.may_keep(session.info.domain, kept); !fits.ok()) {
     return refuse(fits.error());
@@ -126,24 +158,15 @@ void EngineCaches::on_open(const Command& command, const OpenCache& open) {
   if (open.region) {
     if (const Status fits = check_pieces(open, session); !fits.ok()) return refuse(fits.error());
   }
-  EngineCache cache;
-  cache.slot_bytes = std::max(open.block_bytes, kLeastSlot);
-  // It counts as a model of one layer and one token: only the size of its slots makes its class.
-  const auto model_class = classes_.of({1, 1, 1, cache.slot_bytes, 1}, session.info.domain);
-  if (!model_class.ok()) return refuse(model_class.error());
-  const Fingerprint fingerprint = of_size(open.fingerprint, open.block_bytes);
-  cache.space = {fingerprint, session.info.domain, *model_class, store::KeySpace::kPlacedByEngines};
-  cache.block_bytes = open.block_bytes;
-  cache.block_tokens = open.block_tokens;
-  cache.saved = Knowledge::saved(Tokens(open.block_tokens), open.block_bytes);
-  cache.region = open.region;
-  cache.blocks = open.blocks;
+  auto made = made_for(open, session, classes_);
+  if (!made.ok()) return refuse(made.error());
+  auto [cache, on_disk] = *std::move(made);
   if (open.region) {
     cache.layout = std::make_shared<const store::BlockLayout>(
         store::BlockLayout{open.pieces, {}, slab_bytes(session)});
   }
   const CacheId id(++last_cache_);
-  disk_.meet(session, *model_class, {fingerprint, 1, 1, open.block_tokens, 1, 1, cache.slot_bytes});
+  disk_.meet(session, cache.space.model_class, on_disk);
   session.leases.caches.emplace(id, std::move(cache));
   requests_.keep(session, kept);
   context_.reply(command, ValueReply{id.value});
@@ -256,6 +279,11 @@ Status EngineCaches::check_backed(const EngineCache& cache, const Session& sessi
 bool EngineCaches::on_blocks(const Command& command, const CacheBlocks& asked) {
   EngineCache* cache = cache_of(context_, requests_, command, asked.cache);
   if (cache == nullptr) return false;
+  if (!cache->space.placed_by_engines()) {
+    context_.refuse(command, ErrorCode::kInvalidArgument,
+                    "blocks of requests are found by requests alone: submit one");
+    return false;
+  }
   const bool copies = asked.op == CacheBlocks::Op::kStore || asked.op == CacheBlocks::Op::kLoad;
   if (copies) {
     if (const Status fits = check_copy(*cache, requests_.sessions().at(command.engine), asked);

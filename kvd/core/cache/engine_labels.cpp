@@ -31,10 +31,10 @@ void EngineLabels::on_label(const Command& command, const LabelBlocks& told) {
   Digest parent = told.parent;
   for (const Digest& digest : told.digests) {
     const auto tokens = told.tokens.begin() + static_cast<std::ptrdiff_t>(kept * each);
-    const bool in_dram = bool(rows_.row(cache->space, digest));
+    const store::TierSet tiers = store::tiers_of(store_.cache, cache->space, digest);
     store::Label label{digest, parent, told.lora, {}};
     label.tokens.assign(tokens, tokens + static_cast<std::ptrdiff_t>(each));
-    if (!labels.add(cache->space, std::move(label), in_dram)) break;
+    if (!labels.add(cache->space, std::move(label), tiers)) break;
     name_on_disk(cache->space, digest);
     parent = digest;
     ++kept;

@@ -3,14 +3,13 @@
 #include "kvd/core/cache/disk_classes.hpp"
 #include "kvd/core/ledger/context.hpp"
 #include "kvd/core/ledger/requests.hpp"
-#include "kvd/store/cache/placed_rows.hpp"
 #include "kvd/store/store.hpp"
 
 namespace kvd::core {
 
-/// What engines that place their blocks themselves say of them for routers, and what they hear of
-/// each other's: labels of the blocks in their caches, and what has changed
-/// (store/index/labels.hpp). Sessions of the domain that opened a cache alike hear the same.
+/// What engines say of their blocks for routers, and what they hear of each other's: labels of the
+/// blocks in their caches, and what has changed (store/index/labels.hpp). Sessions of the domain
+/// that opened a cache alike hear the same.
 ///
 /// Source: kvd/DESIGN.md "Engines that place by themselves"; ipc/PROTOCOL.md.
 ///
@@ -18,11 +17,7 @@ namespace kvd::core {
 class EngineLabels {
  public:
   EngineLabels(Context& context, store::Store& store, Requests& requests, DiskClasses& classes)
-      : context_(context),
-        store_(store),
-        requests_(requests),
-        classes_(classes),
-        rows_(store.cache) {}
+      : context_(context), store_(store), requests_(requests), classes_(classes) {}
 
   void on_label(const Command& command, const LabelBlocks& told);
   void on_changes(const Command& command, const AskChanges& asked);
@@ -35,7 +30,6 @@ class EngineLabels {
   store::Store& store_;
   Requests& requests_;
   DiskClasses& classes_;
-  store::PlacedRows rows_;
 };
 
 }  // namespace kvd::core

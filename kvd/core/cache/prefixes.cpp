@@ -7,15 +7,6 @@
 
 namespace kvd::core {
 
-namespace {
-
-DiskShape shape_on_disk(const ModelClass& shape, const Fingerprint& fingerprint) {
-  return {fingerprint, shape.layers,   shape.layers_per_block, shape.block_tokens,
-          shape.ranks, shape.groups(), shape.slot_bytes()};
-}
-
-}  // namespace
-
 bool Prefixes::tell(Request& request, const Fingerprint& fingerprint, std::uint32_t block,
                     const Digest& digest) {
   Content& content = request.content;

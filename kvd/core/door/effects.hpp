@@ -160,6 +160,11 @@ struct DiskShape {
   Bytes slot_bytes;
   friend auto operator<=>(const DiskShape&, const DiskShape&) = default;
 };
+/// Returns the shape that blocks of requests have on disk.
+inline DiskShape shape_on_disk(const ModelClass& shape, const Fingerprint& fingerprint) {
+  return {fingerprint, shape.layers,   shape.layers_per_block, shape.block_tokens,
+          shape.ranks, shape.groups(), shape.slot_bytes()};
+}
 /// Makes files ready for the class; reported back as DiskOpened, and what they hold as DiskFound.
 struct OpenDisk {
   DiskId disk;

@@ -187,7 +187,7 @@ struct OpenCache {
   Fingerprint fingerprint;  ///< blocks under equal fingerprints can replace each other
   RegionId region;          ///< none: the cache is only for lookups and drops
   std::int64_t blocks = 0;  ///< blocks of the region
-  Bytes block_bytes;        ///< bytes of all pieces of a block
+  Bytes block_bytes;        ///< bytes of all pieces of a block; 0: blocks of requests
   std::uint32_t block_tokens = 0;
   std::vector<BlockPiece> pieces;
 };

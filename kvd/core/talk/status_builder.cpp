@@ -81,6 +81,7 @@ EngineStatus StatusBuilder::engine_status(const Session& session) const {
   if (e.level.number == 3) e.service.classes = session.totals.services.all();
   e.orphaned = session.info.orphaned;
   for (const auto& [id, cache] : session.leases.caches) {
+    if (!cache.space.placed_by_engines()) continue;
     const auto& remote_name = context_.config.remote.name;
     e.kv.caches.push_back(
         {cache.model, cache.block_bytes, cache.block_tokens, cache.space.fingerprint.digest,

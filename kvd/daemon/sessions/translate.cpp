@@ -301,7 +301,8 @@ wire::ReplyBody from(const store::Labels::Changes& reply, Entries& entries) {
     change.parent = label.parent.bytes;
     wire::set_text(change.lora, label.lora);
     change.tiers = in(each.tiers, store::CacheTier::kDram, wire::kInDram) |
-                   in(each.tiers, store::CacheTier::kDisk, wire::kOnDisk);
+                   in(each.tiers, store::CacheTier::kDisk, wire::kOnDisk) |
+                   in(each.tiers, store::CacheTier::kHbm, wire::kInHbm);
     change.tokens = static_cast<std::uint32_t>(label.tokens.size());
     entries.tokens.insert(entries.tokens.end(), label.tokens.begin(), label.tokens.end());
   }

@@ -83,6 +83,12 @@ Result<bool> Cache::name(BlockTable& table, const NewRow& row) {
   return true;
 }
 
+TierSet tiers_of(Cache& cache, const KeySpace& space, const Digest& digest) {
+  cache.follow();
+  Index& index = cache.shelf(space.domain).index;
+  return tiers_of(index, index.known(space), digest);
+}
+
 void Cache::set_cost(const KeySpace& space, double times) {
   Index& index = shelf(space.domain).index;
   if (const SpaceId id = index.open(space)) index.set_cost(id, times);

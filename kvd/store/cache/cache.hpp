@@ -204,6 +204,7 @@ class Cache {
  private:
   friend void clear(Cache& cache, DomainId domain);
   friend void put_back_alone(Cache& cache, RowId row);
+  friend TierSet tiers_of(Cache& cache, const KeySpace& space, const Digest& digest);
   friend class AllRows;
   friend class KeptRows;
   friend class PlacedRows;
@@ -253,5 +254,7 @@ class Cache {
 void clear(Cache& cache, DomainId domain);
 /// Cache::next_alone() names the row once more, and first.
 void put_back_alone(Cache& cache, RowId row);
+/// Returns the memories that have the block.
+[[nodiscard]] TierSet tiers_of(Cache& cache, const KeySpace& space, const Digest& digest);
 
 }  // namespace kvd::store

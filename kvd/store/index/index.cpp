@@ -147,6 +147,17 @@ EntryId Index::child(EntryId parent, const Space& space, const Digest& digest) {
   return found;
 }
 
+TierSet tiers_of(Index& index, SpaceId id, const Digest& digest) {
+  if (!id) return 0;
+  const Index::Space& space = index.space(id);
+  const EntryId found = index.find(space, space.table.hash(digest), digest);
+  TierSet tiers = 0;
+  for (const CacheTier tier : {CacheTier::kHbm, CacheTier::kDram}) {
+    if (found && index.at(found).in(tier)) tiers |= bit(tier);
+  }
+  return tiers;
+}
+
 Hit Index::lookup(SpaceId id, std::span<const Digest> chain) {
   Hit hit;
   if (!id) return hit;

@@ -137,6 +137,8 @@ class Index {
   friend double age(const Index& index, EntryId id) {
     return index.clock_ - index.entries_[id].last;
   }
+  /// Returns the memories that have the block, whatever comes before it.
+  friend TierSet tiers_of(Index& index, SpaceId space, const Digest& digest);
 
  private:
   struct Space {

@@ -70,14 +70,19 @@ Labels::Space* Labels::open(const KeySpace& key) {
   return &made;
 }
 
-bool Labels::add(const KeySpace& key, Label label, bool in_dram) {
+bool Labels::add(const KeySpace& key, Label label, TierSet tiers) {
+  const auto place = [&](const Digest& digest) {
+    for (const CacheTier tier : {CacheTier::kHbm, CacheTier::kDram}) {
+      moved(key, digest, tier, (tiers & bit(tier)) != 0);
+    }
+    return true;
+  };
   Space* space = open(key);
   if (space == nullptr) return false;
   if (const auto known = space->by_digest.find(label.digest); known != space->by_digest.end()) {
     const TierSet had = space->by_change.at(known->second).tiers;
     if (had == 0) change(*space, known->second, had);  // so that others are forgotten before
-    moved(key, label.digest, CacheTier::kDram, in_dram);
-    return true;
+    return place(label.digest);
   }
   std::size_t& bytes = bytes_[key.domain];
   while (bytes + bytes_of(label) > kMostBytes || space->gone.size() > kMostGone) {
@@ -89,8 +94,7 @@ bool Labels::add(const KeySpace& key, Label label, bool in_dram) {
   space->by_digest.emplace(digest, number);
   space->by_change.emplace(number, Held{std::move(label), 0, false, {}});
   space->gone.insert(number);
-  moved(key, digest, CacheTier::kDram, in_dram);
-  return true;
+  return place(digest);
 }
 
 void Labels::change(Space& space, Number number, TierSet tiers) {

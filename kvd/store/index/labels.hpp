@@ -37,8 +37,7 @@ constexpr TierSet bit(CacheTier tier) { return TierSet{1} << index(tier); }
 /// that the loss is told, and so that a block that comes back soon has its label. Where so many
 /// have gone that some are forgotten, whoever has not heard of those starts over.
 ///
-/// Only blocks of engines that place their blocks themselves have labels, and only those that an
-/// engine labels: what has no label is told to nobody.
+/// Only blocks that an engine labels have labels: what has none is told to nobody.
 ///
 /// Source: kvd. Owner: control thread. Errors: none. Cost: O(log labels); nothing where there are
 /// none. Memory: kMostBytes a domain.
@@ -53,7 +52,7 @@ class Labels {
   // ---- what happens to blocks ----
   /// The tier has the block from now on, or has it no more.
   void moved(const KeySpace& space, const Digest& digest, CacheTier tier, bool there) {
-    if (!spaces_.empty() && space.placed_by_engines()) move(space, digest, tier, there);
+    if (!spaces_.empty()) move(space, digest, tier, there);
   }
   /// The same of a disk, which calls blocks by other names.
   void moved_on_disk(const Digest& name, bool there) {
@@ -67,10 +66,10 @@ class Labels {
   }
 
   // ---- labels ----
-  /// `in_dram`: DRAM has the block now; name() says the same of a disk. The first label that a
-  /// block gets is kept. False: the domain has as many labels as it may have, all of blocks that
-  /// are there.
-  bool add(const KeySpace& space, Label label, bool in_dram);
+  /// `tiers`: the memories that have the block now; name() says the same of a disk. The first label
+  /// that a block gets is kept. False: the domain has as many labels as it may have, all of blocks
+  /// that are there.
+  bool add(const KeySpace& space, Label label, TierSet tiers);
 
   /// How much of the changes of a space somebody has seen. All zeros: nothing.
   struct Cursor {

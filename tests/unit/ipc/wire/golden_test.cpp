@@ -162,7 +162,7 @@ TEST(Golden, LabelsAndChangesThatCannotBeAreRefused) {
   EXPECT_TRUE(reply(offsetof(CacheChangesReplyBody, flags), std::uint32_t{4}));
   EXPECT_TRUE(reply(offsetof(CacheChangesReplyBody, reserved), std::uint32_t{1}));
   EXPECT_TRUE(reply(offsetof(CacheChangesReplyBody, count), std::uint32_t{1}));
-  EXPECT_TRUE(reply(kFirst + offsetof(CacheChange, tiers), std::uint32_t{4}));
+  EXPECT_TRUE(reply(kFirst + offsetof(CacheChange, tiers), std::uint32_t{8}));
   EXPECT_TRUE(reply(kFirst + offsetof(CacheChange, tokens), std::uint32_t{2})) << "one of no block";
   EXPECT_TRUE(reply(kFirst + offsetof(CacheChange, lora), '\x1b'));
   EXPECT_FALSE(reply(offsetof(CacheChangesReplyBody, flags), std::uint32_t{0})) << "it is good";

@@ -7,6 +7,7 @@
 #include <map>
 #include <set>
 
+#include "tests/support/controller_world.hpp"
 #include "tests/unit/kvd/core/placer.hpp"
 
 namespace kvd::test {
@@ -16,6 +17,7 @@ using Op = CacheBlocks::Op;
 using Seeds = std::vector<std::uint32_t>;
 using store::Labels;
 
+constexpr store::TierSet kHbm = store::bit(store::CacheTier::kHbm);
 constexpr store::TierSet kDram = store::bit(store::CacheTier::kDram);
 constexpr store::TierSet kDisk = store::bit(store::CacheTier::kDisk);
 
@@ -136,6 +138,46 @@ TEST_F(CachesWithLabels, ALabelThatCannotBeIsRefused) {
   told.cache = CacheId(77);
   EXPECT_EQ(ByteNode::code(node.command(a.id, told)), ErrorCode::kNotFound);
   EXPECT_EQ(ByteNode::code(node.command(a.id, AskChanges{CacheId(77), {}})), ErrorCode::kNotFound);
+}
+
+// Eight rows of the prompt, of 4 tokens each: HBM has them, DRAM gets copies ahead of need.
+TEST(RequestsWithLabels, TellOfHbmTooToWhoeverHasTheModelAndTheShape) {
+  World world(small_pool(4, 32));
+  const EngineId a = world.attach(small_model()), b = world.attach(small_model());
+  const auto open = [&](EngineId engine, std::uint32_t tokens = 4) {
+    return world.command(engine, OpenCache{{}, {}, 0, Bytes(0), tokens, {}});
+  };
+  EXPECT_EQ(world.code(open(a, 8)), ErrorCode::kInvalidArgument) << "its blocks have 4 tokens";
+  const CacheId of_a(ByteNode::value(open(a))), of_b(ByteNode::value(open(b)));
+  const Text text{1, 33, 0};
+  ASSERT_EQ(world.submit(a, Submit{RequestId(1), Tokens(33), Tokens(8), {}, {}}, 8, text),
+            ErrorCode::kOk);
+  LabelBlocks told{of_a, {}, "", {}, std::vector<std::uint32_t>(16, 7)};
+  for (std::uint32_t block = 0; block < 4; ++block) told.digests.push_back(text.digest(block));
+  EXPECT_EQ(ByteNode::value(world.command(a, told)), 4u);
+  const auto changes = [&] {
+    const auto reply = world.command(b, AskChanges{of_b, {}});
+    return std::get<Labels::Changes>(reply->body).all;
+  };
+  EXPECT_TRUE(changes().empty()) << "nothing is computed yet";
+  world.step_until_granted(a);
+  world.run_and_step(a);
+  world.finish_copies();
+  ASSERT_EQ(changes().size(), 4u);
+  for (const Labels::Change& each : changes()) EXPECT_NE(each.tiers & kHbm, 0u);
+  told = {of_a, text.digest(3), "", {text.digest(4)}, std::vector<std::uint32_t>(4, 7)};
+  EXPECT_EQ(ByteNode::value(world.command(a, told)), 1u);
+  ASSERT_EQ(changes().size(), 5u) << "a label may come later";
+  EXPECT_NE(changes().back().tiers & kHbm, 0u);
+  const auto lookup =
+      world.command(a, CacheBlocks{of_a, Op::kLookup, false, 0, {text.digest(0)}, {}});
+  EXPECT_EQ(world.code(lookup), ErrorCode::kInvalidArgument);
+  ASSERT_EQ(world.code(world.command(a, Abort{RequestId(1)})), ErrorCode::kOk);
+  world.engines.at(a).requests.clear();
+  while (world.controller->is_behind()) world.feed(Tick{});
+  world.feed(ClearCache{});
+  world.finish_copies();
+  EXPECT_TRUE(changes().empty());
 }
 
 /// Engines that store, load, drop and label what they like.

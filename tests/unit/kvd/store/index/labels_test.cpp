@@ -25,6 +25,7 @@ KeySpace space_of(std::uint32_t domain, std::uint8_t model = 1) {
 
 const KeySpace kSpace = space_of(1);
 constexpr std::size_t kAll = 1 << 20;
+constexpr TierSet kDram = bit(CacheTier::kDram);
 
 Label label(std::uint32_t number, std::size_t tokens = 4) {
   return {digest(number), digest(number + 1000), "", std::vector<std::uint32_t>(tokens, number)};
@@ -52,7 +53,7 @@ struct Follower {
 
 TEST(Labels, AreToldOnceABlockIsThereAndWhenItHasGone) {
   Labels labels({1});
-  ASSERT_TRUE(labels.add(kSpace, label(1), false));
+  ASSERT_TRUE(labels.add(kSpace, label(1), 0));
   Follower follower;
   EXPECT_FALSE(follower.hear(labels));
   EXPECT_EQ(follower.starts, 1u);
@@ -73,7 +74,7 @@ TEST(Labels, AreToldOnceABlockIsThereAndWhenItHasGone) {
 
 TEST(Labels, OfABlockThatComesBackSoonAreKept) {
   Labels labels({1});
-  ASSERT_TRUE(labels.add(kSpace, label(1), true));
+  ASSERT_TRUE(labels.add(kSpace, label(1), kDram));
   labels.moved(kSpace, digest(1), CacheTier::kDram, false);
   labels.name(kSpace, digest(1), digest(77), false);
   labels.moved_on_disk(digest(77), true);
@@ -84,7 +85,7 @@ TEST(Labels, OfABlockThatComesBackSoonAreKept) {
 
 TEST(Labels, OtherSpacesAndRequestsBlocksAreNotTold) {
   Labels labels({1});
-  ASSERT_TRUE(labels.add(kSpace, label(1), true));
+  ASSERT_TRUE(labels.add(kSpace, label(1), kDram));
   EXPECT_TRUE(labels.since(space_of(2), {}, kAll, kAll).all.empty());
   EXPECT_TRUE(labels.since(space_of(1, 2), {}, kAll, kAll).all.empty());
   labels.moved(space_of(2), digest(1), CacheTier::kDram, false);
@@ -93,8 +94,8 @@ TEST(Labels, OtherSpacesAndRequestsBlocksAreNotTold) {
 
 TEST(Labels, OfAnotherLifeStartOver) {
   Labels before({1}), after({2});
-  ASSERT_TRUE(before.add(kSpace, label(1), true));
-  ASSERT_TRUE(after.add(kSpace, label(2), true));
+  ASSERT_TRUE(before.add(kSpace, label(1), kDram));
+  ASSERT_TRUE(after.add(kSpace, label(2), kDram));
   Follower follower;
   (void)follower.hear(before);
   (void)follower.hear(after);
@@ -105,14 +106,14 @@ TEST(Labels, OfAnotherLifeStartOver) {
 
 TEST(Labels, StartOverForWhoHasMissedALossThatIsForgotten) {
   Labels labels({1});
-  ASSERT_TRUE(labels.add(kSpace, label(1), true));
+  ASSERT_TRUE(labels.add(kSpace, label(1), kDram));
   Follower late, prompt;
   (void)late.hear(labels);
   (void)prompt.hear(labels);
   labels.moved(kSpace, digest(1), CacheTier::kDram, false);
   (void)prompt.hear(labels);
   for (std::uint32_t i = 2; i < Labels::kMostGone + 4; ++i) {
-    ASSERT_TRUE(labels.add(kSpace, label(i), false));
+    ASSERT_TRUE(labels.add(kSpace, label(i), 0));
   }
   EXPECT_LE(labels.size(), Labels::kMostGone + 1);
   (void)late.hear(labels);
@@ -126,30 +127,30 @@ TEST(Labels, StartOverForWhoHasMissedALossThatIsForgotten) {
 TEST(Labels, TakeBoundedMemoryAndLeaveOutNewOnes) {
   Labels labels({1});
   std::uint32_t count = 0;
-  while (labels.add(kSpace, label(count, 4096), true)) ASSERT_LT(++count, 100000u);
+  while (labels.add(kSpace, label(count, 4096), kDram)) ASSERT_LT(++count, 100000u);
   EXPECT_LE(labels.bytes(kSpace.domain), Labels::kMostBytes);
   EXPECT_GT(labels.bytes(kSpace.domain), Labels::kMostBytes - 20000);
-  EXPECT_TRUE(labels.add(space_of(2), label(1, 4096), true)) << "other domains have their own";
+  EXPECT_TRUE(labels.add(space_of(2), label(1, 4096), kDram)) << "other domains have their own";
   labels.moved(kSpace, digest(0), CacheTier::kDram, false);
-  EXPECT_TRUE(labels.add(kSpace, label(count, 4096), true)) << "one without a block makes way";
+  EXPECT_TRUE(labels.add(kSpace, label(count, 4096), kDram)) << "one without a block makes way";
   EXPECT_EQ(labels.validate(), "");
 }
 
 TEST(Labels, OfUnusedSpacesMakeWayForOthers) {
   Labels labels({1});
   for (std::uint8_t model = 1; model <= Labels::kMostSpaces; ++model) {
-    ASSERT_TRUE(labels.add(space_of(1, model), label(1), true));
+    ASSERT_TRUE(labels.add(space_of(1, model), label(1), kDram));
   }
-  EXPECT_FALSE(labels.add(space_of(1, 99), label(1), true)) << "all are in use";
-  EXPECT_TRUE(labels.add(space_of(2), label(1), true));
+  EXPECT_FALSE(labels.add(space_of(1, 99), label(1), kDram)) << "all are in use";
+  EXPECT_TRUE(labels.add(space_of(2), label(1), kDram));
   labels.moved(space_of(1, 3), digest(1), CacheTier::kDram, false);
-  EXPECT_TRUE(labels.add(space_of(1, 99), label(1), true));
+  EXPECT_TRUE(labels.add(space_of(1, 99), label(1), kDram));
   EXPECT_EQ(labels.validate(), "");
 }
 
 TEST(Labels, OfManyBlocksComePartByPart) {
   Labels labels({1});
-  for (std::uint32_t i = 0; i < 100; ++i) ASSERT_TRUE(labels.add(kSpace, label(i, 50), true));
+  for (std::uint32_t i = 0; i < 100; ++i) ASSERT_TRUE(labels.add(kSpace, label(i, 50), kDram));
   const Labels::Changes few = labels.since(kSpace, {}, kAll, 120);
   EXPECT_EQ(few.all.size(), 2u) << "120 tokens at most";
   EXPECT_TRUE(few.more);
@@ -180,7 +181,7 @@ TEST(Labels, FollowersKnowWhereEachBlockIs) {
     const CacheTier tier = below(2) == 0 ? CacheTier::kDram : CacheTier::kDisk;
     const bool there = below(2) == 0;
     if (below(3) == 0) {
-      ASSERT_TRUE(labels.add(kSpace, label(number), (model[number] & bit(CacheTier::kDram)) != 0));
+      ASSERT_TRUE(labels.add(kSpace, label(number), model[number] & kDram));
       const bool on_disk = (model[number] & bit(CacheTier::kDisk)) != 0;
       labels.name(kSpace, digest(number), digest(number + 5000), on_disk);
     } else {
