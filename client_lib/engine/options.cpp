@@ -40,11 +40,17 @@ Requests (POST /v1/completions):
   Answers: 400 for a bad request, 404 for another model, 429 when --max-requests are open, 503 while
   kvd is away for longer than --kvd-away. GET /v1/models, GET /health.
 
+KV events (--kv-events), in the form of vLLM 0.32's ZMQ publisher:
+  where blocks of this model are that routers may send prompts to: GPU (kvd's HBM), CPU (its DRAM),
+  STORAGE (its disk); also what other engines of the user with this option have computed. Never of
+  requests with a cache_salt. Nothing is encrypted: whoever connects reads the tokens of prompts.
+
 Exit status: 0 after SIGTERM or SIGINT, 1 when it cannot serve, 2 for a mistake on the command line.
 When kvd dies, requests wait for the next one, are computed again and go on where their users are.)";
 
 /// The options that have no type of their own on the command line.
 struct Plain {
+  events::Publisher::Config events;
   double ttft_s = 0;
   double tbt_s = 0;
   double away_s = 60;
@@ -91,6 +97,15 @@ void describe(CLI::App& app, Options& options, Plain& plain) {
                            "keep KV in this process's own memory: what runs on kvd compare with");
   app.add_option("--chunk", options.chunk, "with --no-kvd: prompt tokens an iteration takes")
       ->needs(own);
+  auto* events = app.add_option("--kv-events", plain.events.endpoint,
+                                "publish KV events for routers, as vLLM does, at "
+                                "tcp://127.0.0.1:PORT or ipc://PATH")
+                     ->excludes(own);
+  app.add_option("--kv-events-replay", plain.events.replay,
+                 "where routers ask for what they have missed, likewise")
+      ->needs(events);
+  app.add_option("--kv-events-topic", plain.events.topic, "topic of the events (default: none)")
+      ->needs(events);
   app.footer(kMore);
 }
 
@@ -119,6 +134,7 @@ std::optional<Options> parse_options(int argc, char** argv, int& status) {
   options.scheduler.away_limit = seconds(plain.away_s);
   options.scheduler.least_iteration = seconds(plain.iteration_ms / 1000);
   options.scheduler.pipeline = plain.pipeline == "on";
+  if (!plain.events.endpoint.empty()) options.memory.events = plain.events;
   if (options.threads == 0) options.threads = std::max(2U, std::thread::hardware_concurrency()) - 1;
   return options;
 }

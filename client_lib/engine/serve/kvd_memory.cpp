@@ -51,21 +51,32 @@ Result<KvdMemory> KvdMemory::attach(const Options& options, const Hyperparameter
   if (!client.ok()) return own(client.error());
   const auto session = client->session();
   if (!session.ok()) return own(session.error());
-  return KvdMemory(std::move(*client), *session);
+  KvdMemory memory(std::move(*client), *session);
+  if (options.events) {
+    KVD_ASSIGN_OR_RETURN(auto publisher, events::Publisher::open(*options.events));
+    memory.announcer_ = std::make_unique<Announcer>(
+        memory.client_, options.identity, session->shape.block_tokens, std::move(publisher));
+  }
+  return memory;
 }
 
 std::uint32_t KvdMemory::layers_per_block() const { return session_.shape.layers_per_block; }
 std::uint32_t KvdMemory::block_tokens() const { return session_.shape.block_tokens; }
 
 Status KvdMemory::submit(const kvd_client::Request& request) {
+  if (announcer_) {
+    announcer_->begin(request.id, request.content.tokens, request.content.salt);
+  }
   return own(client_.submit(request, kCommandTimeout));
 }
 
 Status KvdMemory::abort(std::uint64_t request) {
+  if (announcer_) announcer_->end(request);
   return own(client_.abort(request, kCommandTimeout));
 }
 
 Status KvdMemory::extend(std::uint64_t request, std::span<const Token> tokens) {
+  if (announcer_) announcer_->extend(request, tokens);
   return own(client_.append_tokens(request, tokens, kCommandTimeout));
 }
 
@@ -90,6 +101,9 @@ Result<Grant> KvdMemory::step(std::span<const kvd_client::StepReport> reports, b
   const auto granted = client_.step(reports, finished, running ? iteration_ : 0, kCommandTimeout);
   if (!granted.ok()) return own(granted.error());
   iteration_ = granted->iteration;
+  for (const kvd_client::StepReport& report : reports) {
+    if (announcer_ && report.finished) announcer_->end(report.request);
+  }
   Grant out;
   out.iteration = granted->iteration;
   for (const kvd_client::RunEntry& entry : granted->run) {
@@ -100,6 +114,11 @@ Result<Grant> KvdMemory::step(std::span<const kvd_client::StepReport> reports, b
   for (const kvd_client::HoldEntry& entry : granted->hold) {
     if (entry.reason == kvd_client::HoldReason::kOutOfMemory) out.ended.push_back(entry.request);
     if (entry.reason == kvd_client::HoldReason::kDrained) out.drained.push_back(entry.request);
+  }
+  for (const auto* gone : {&out.ended, &out.drained}) {
+    for (const std::uint64_t request : *gone) {
+      if (announcer_) announcer_->end(request);
+    }
   }
   return out;
 }

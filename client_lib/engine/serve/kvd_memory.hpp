@@ -1,8 +1,11 @@
 #pragma once
 
+#include <memory>
+#include <optional>
 #include <string>
 
 #include "client_lib/engine/model/hyperparameters.hpp"
+#include "client_lib/engine/serve/announcer.hpp"
 #include "client_lib/engine/serve/kv_memory.hpp"
 #include "kvd_client/client.hpp"
 
@@ -19,6 +22,7 @@ class KvdMemory final : public KvMemory {
     std::uint32_t block_tokens = 0;
     /// Equal only for equal weights; empty: prompts are not looked up.
     std::string identity = {};
+    std::optional<events::Publisher::Config> events = {};  ///< none: nobody hears of blocks
   };
   [[nodiscard]] static Result<KvdMemory> attach(const Options& options,
                                                 const Hyperparameters& model);
@@ -43,8 +47,9 @@ class KvdMemory final : public KvMemory {
   Result<Run> run_of(const kvd_client::RunEntry& entry);
 
   kvd_client::Client client_;
-  kvd_client::SessionInfo session_;  ///< of the last step; later ones have the same shape
-  std::uint64_t iteration_ = 0;      ///< the last one granted in it
+  kvd_client::SessionInfo session_;       ///< of the last step; later ones have the same shape
+  std::uint64_t iteration_ = 0;           ///< the last one granted in it
+  std::unique_ptr<Announcer> announcer_;  ///< null: nobody hears of blocks
 };
 
 }  // namespace kvd::engine
