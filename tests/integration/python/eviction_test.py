@@ -4,23 +4,19 @@ and by kvd-engine, whose requests kvd schedules (level 3)."""
 
 from __future__ import annotations
 
-import json
 import os
 import random
-import subprocess
 import unittest
-import urllib.request
 
 import ctest
-from kvd_process import SLAB, KvdProcess, free_port, poll_until
+from engine_process import PROGRAM, KvdEngine
+from kvd_process import PATIENCE_S, SLAB, KvdProcess
 
 import kvd_client
 
 BLOCK = 16384
 IN_SLAB = SLAB // BLOCK
 CHUNK = 8  # blocks that are computed, and stored, at once
-PATIENCE_S = 60.0
-ENGINE = f"{os.environ['KVDTEST_BIN_DIR']}/kvd-engine"
 
 
 def digests(blocks: range | list[int]) -> list[bytes]:
@@ -121,52 +117,20 @@ class AFullCache(unittest.TestCase):
         self.assertEqual(engine.found(prompt), 4 * IN_SLAB)
 
 
-class Scheduled:
-    """kvd-engine, whose blocks are 16 tokens, 32 of them a slab. A context manager."""
-
-    def __init__(self, kvd: KvdProcess) -> None:
-        self.port = free_port()
-        model = "layers=2,hidden=256,heads=4,kv_heads=4"
-        self.process = subprocess.Popen(
-            [ENGINE, "--random", model, "--port", str(self.port), "--threads", "1",
-             "--block-tokens", "16", "--endpoint", kvd.endpoint],
-        )  # fmt: skip
-
-    def __enter__(self) -> Scheduled:
-        if not poll_until(self.is_ready):
-            raise AssertionError("kvd-engine is not ready")
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.process.kill()
-        self.process.wait()
-
-    def is_ready(self) -> bool:
-        try:
-            return bool(urllib.request.urlopen(f"http://127.0.0.1:{self.port}/health").read())
-        except OSError:
-            return False
-
-    def ask(self, prompt: list[int]) -> int:
-        """A turn. Returns how many blocks were not computed."""
-        blocks = [random.Random(block).choices(range(1, 255), k=16) for block in prompt]
-        tokens = [token for block in blocks for token in block]
-        body = json.dumps({"prompt": [*tokens, 255], "max_tokens": 1}).encode()
-        request = urllib.request.Request(
-            f"http://127.0.0.1:{self.port}/v1/completions", body, {"Content-Type": "application/json"}
-        )
-        usage = json.load(urllib.request.urlopen(request, timeout=PATIENCE_S))["usage"]
-        return int(usage["prompt_tokens_details"]["cached_tokens"]) // 16
+def turn(engine: KvdEngine, prompt: list[int]) -> int:
+    """Returns how many blocks were not computed."""
+    blocks = [random.Random(block).choices(range(1, 255), k=16) for block in prompt]
+    return engine.ask([*(token for block in blocks for token in block), 255]) // 16
 
 
 class AFullCacheOfRequests(unittest.TestCase):
     def test_finds_the_chats_that_are_there_and_not_those_that_have_left(self) -> None:
-        if not os.path.exists(ENGINE):
+        if not os.path.exists(PROGRAM):
             self.skipTest("kvd-engine is not built")
         prompts = chats(seats=12, turns=18)
         extra = '[load]\npolicy = "always"\n'
-        with KvdProcess(slabs=1, dram_slabs=6, extra=extra) as kvd, Scheduled(kvd) as engine:
-            rate = sum(map(engine.ask, prompts)) / sum(map(len, prompts))
+        with KvdProcess(slabs=1, dram_slabs=6, extra=extra) as kvd, KvdEngine(kvd) as engine:
+            rate = sum(turn(engine, prompt) for prompt in prompts) / sum(map(len, prompts))
         print(f"room for all chats: found {rate:.3f}")
         self.assertGreater(rate, 0.7)
 

@@ -158,6 +158,11 @@ class KvdProcess:
         with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=10) as answer:
             return json.load(answer)
 
+    def clear_cache(self) -> None:
+        headers = {"Authorization": f"Bearer {self.token}"}
+        url = f"http://127.0.0.1:{self.port}/v1/cache"
+        urllib.request.urlopen(urllib.request.Request(url, headers=headers, method="DELETE"), timeout=10).read()
+
     def engines(self) -> list[dict[str, Any]]:
         engines: list[dict[str, Any]] = self.get("/v1/engines")["engines"]
         return engines
