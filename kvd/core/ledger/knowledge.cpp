@@ -21,9 +21,12 @@ constexpr double kPaceWindow = 1;                    // seconds; kvd design
 constexpr double kPaceWeight = 0.3;                  // share of the newest window in the mean
 // Goals of requests that have none: a token within so many steps with the most requests that run at
 // a time, and a first token within so many times what a usual prompt takes with nobody else there.
-// kvd design.
+// On a fast engine not less than people notice: to keep such goals costs others more than it is
+// worth. kvd design.
 constexpr double kOwnSteps = 3;
 constexpr double kOwnPrefills = 8;
+constexpr double kNoticedGap = 0.03;  // seconds; faster than one reads
+constexpr double kNoticedWait = 0.8;  // seconds
 
 /// Tokens that the rest of its answer makes up for, one a step. Where only the longest gap is seen,
 /// the mean counts. Half of the expected rest counts as certain, since half of the answers end
@@ -321,11 +324,12 @@ double Knowledge::decode_beside_prefill_s(const Costs& costs, std::int64_t decod
 std::optional<Slo> Knowledge::own_goals(const Costs& costs, Tokens prompt) {
   if (!costs.decode.measured() || !costs.prefill.measured()) return std::nullopt;
   const double tokens = std::max(costs.prompts.mean(), static_cast<double>(prompt.value));
-  const auto goal = [](double times, double s) {
-    return Nanoseconds(static_cast<std::int64_t>(std::clamp(times * s, 1e-6, kLongestStep) * 1e9));
+  const auto goal = [](double s, double noticed) {
+    return Nanoseconds(static_cast<std::int64_t>(std::clamp(s, noticed, kLongestStep) * 1e9));
   };
-  const Nanoseconds tbt = goal(kOwnSteps, decode_s(costs, costs.most_running));
-  return Slo{goal(kOwnPrefills, decode_s(costs, 1) + tokens * costs.prefill_token_s), tbt, 2 * tbt};
+  const Nanoseconds tbt = goal(kOwnSteps * decode_s(costs, costs.most_running), kNoticedGap);
+  const double prefill_s = decode_s(costs, 1) + tokens * costs.prefill_token_s;
+  return Slo{goal(kOwnPrefills * prefill_s, kNoticedWait), tbt, 2 * tbt};
 }
 
 // The sum of the contexts of requests that decode in the iteration that ends.

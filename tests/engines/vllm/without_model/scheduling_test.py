@@ -15,7 +15,7 @@ from pathlib import Path
 import ctest
 from kvd_process import KvdProcess
 from model_free import write_config
-from timed import LARGE, SMALL, Seen, Setup, TimedRig
+from timed import GPU, LARGE, SMALL, Seen, Setup, TimedRig
 
 # Taken out: kvd refuses variables that it does not know.
 SEEDS = [int(each) for each in os.environ.pop("KVD_SEED", "1 2 3 4 5").split()]
@@ -75,6 +75,13 @@ class Scheduling(unittest.TestCase):
         stock, kvd = self.compare(LARGE._replace(told=False), 2.16)
         self.assertGreaterEqual(kvd.joint_gaps, 0.90)
         self.assert_nobody_stands_still(stock, kvd)
+
+    def test_on_a_fast_engine_nobody_pays_for_goals_that_nobody_notices(self) -> None:
+        stock, kvd = self.compare(GPU, 8.0)
+        self.assertGreaterEqual(kvd.joint_gaps, stock.joint_gaps + 0.3)
+        self.assertLessEqual(kvd.p99_ttft, 1.6 * stock.p99_ttft)
+        self.assertGreaterEqual(kvd.tokens_per_s, 0.94 * stock.tokens_per_s)
+        self.assertEqual(kvd.long_gaps, 0)
 
     def test_far_above_it_most_are(self) -> None:
         stock, kvd = self.compare(LARGE, 2.7)

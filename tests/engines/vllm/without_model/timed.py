@@ -34,12 +34,17 @@ class Setup(NamedTuple):
     question: float = 0.0002  # to kvd
     told: bool = True  # requests name their goals
     others: tuple[float, float] | None = None  # ttft and tbt of every other request
+    mixed: float = 0.0  # more for a step with prompt tokens, whatever their number
+    longest: int = 1024  # tokens of a request
 
 
 # Room for nine; computing binds nearly as early as memory.
 LARGE = Setup(121, (64, 512), (64, 400), 0.6, 0.0315, 0.0058, 0.00055, 0.00024)
 # Room for six; memory binds long before computing does.
 SMALL = Setup(48, (64, 256), (64, 200), 0.5, 0.02, 0.0044, 0.00017, 0.00006)
+# Room for twelve, on a GPU: steps as those of deploy/gpu-reports/h200-2026-11-29, with CUDA graphs for
+# decoding alone. Nobody tells goals.
+GPU = Setup(1441, (3584, 3584), (256, 256), 0.8, 0.03, 0.0033, 0.00003, 0.000009, told=False, mixed=0.03, longest=4096)
 
 
 class Stock(KvdScheduler):
@@ -72,7 +77,8 @@ class TimedRig(Rig):
         super().__init__(
             endpoint, folder, KvdScheduler if on_kvd else Stock, seed, blocks=setup.blocks,
             options={"prefixes": False, "parking": on_kvd},
-            engine={"enable_prefix_caching": True, "max_num_seqs": 64, "max_model_len": 1024},
+            engine={"enable_prefix_caching": True, "max_num_seqs": 64, "max_model_len": setup.longest,
+                    "max_num_batched_tokens": max(2048, 2 * setup.longest)},
         )  # fmt: skip
         self.setup = setup
         self.now = 100.0
@@ -134,6 +140,7 @@ class TimedRig(Rig):
         decodes = sum(count == 1 for count in scheduled.values())
         prompts = sum(scheduled.values()) - decodes
         self.now += self.setup.step + self.setup.decode * decodes + self.setup.prefill * prompts
+        self.now += self.setup.mixed if prompts else 0.0
         self.take_in()
         for name in scheduled:
             self.times[name] += [self.now] * (len(self.given[name]) - len(self.times[name]))

@@ -76,15 +76,24 @@ TEST_F(PlacingTest, AnIdThatIsNamedTwiceIsFound) {
 }
 
 TEST_F(PlacingTest, GoalsOfItsOwnAreThreeStepsAndEightPrefills) {
-  step(milliseconds(10), 4);
+  step(milliseconds(20), 4);
   EXPECT_EQ(Knowledge::own_goals(costs, Tokens(100)), std::nullopt) << "no prompt was seen yet";
-  step(milliseconds(110), 4, 1000);
+  step(milliseconds(220), 4, 1000);
+  const auto own = Knowledge::own_goals(costs, Tokens(800));
+  ASSERT_TRUE(own.has_value());
+  EXPECT_EQ(own->tbt, milliseconds(60));
+  EXPECT_EQ(own->tpot, milliseconds(120));
+  EXPECT_NEAR(to_seconds(own->ttft), 8 * (0.02 + 800 * 0.0002), 1e-6);
+  EXPECT_EQ(own->longest_gap(), seconds(1));
+}
+
+TEST_F(PlacingTest, GoalsOfItsOwnAreNotTighterThanPeopleNotice) {
+  step(milliseconds(4), 4);
+  step(milliseconds(14), 4, 1000);
   const auto own = Knowledge::own_goals(costs, Tokens(400));
   ASSERT_TRUE(own.has_value());
   EXPECT_EQ(own->tbt, milliseconds(30));
-  EXPECT_EQ(own->tpot, milliseconds(60));
-  EXPECT_NEAR(to_seconds(own->ttft), 8 * (0.01 + 400 * 0.0001), 1e-6);
-  EXPECT_EQ(own->longest_gap(), seconds(1));
+  EXPECT_EQ(own->ttft, milliseconds(800));
 }
 
 TEST_F(PlacingTest, EachTokenIsDueAnIntervalAfterTheOneBefore) {
