@@ -36,7 +36,7 @@ def enter_own_network() -> None:
 
 @dataclass
 class Stream:
-    """Of an engine."""
+    """The KV events that one engine publishes."""
 
     number: int
     url: str
