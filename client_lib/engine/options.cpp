@@ -10,7 +10,8 @@ namespace {
 
 constexpr const char* kAbout =
     "kvd-engine runs a LLaMA-shaped model on the CPU, keeps its KV cache in kvd's pool, and serves "
-    "OpenAI's /v1/completions on 127.0.0.1. kvd decides which requests run and which rotate out; "
+    "OpenAI's /v1/completions and /v1/chat/completions on 127.0.0.1. kvd decides which requests "
+    "run and which rotate out; "
     "the tokens are the same, bit for bit, whatever it decides.";
 
 constexpr const char* kMore = R"(
@@ -36,6 +37,8 @@ Requests (POST /v1/completions):
   cache_salt        a text; only requests with the same one use each other's computed prompts
                     (usage.prompt_tokens_details.cached_tokens says how much of a prompt was found)
   kvd_digest        adds a 64-bit digest of the logits to each token, to compare runs with
+  POST /v1/chat/completions takes messages of text in place of the prompt, and max_completion_tokens
+  (256 if left out). They become lines "ROLE: TEXT".
   Decoding is greedy; temperature and the like must be left out or have the value that says so.
   Answers: 400 for a bad request, 404 for another model, 429 when --max-requests are open, 503 while
   kvd is away for longer than --kvd-away. GET /v1/models, GET /health.

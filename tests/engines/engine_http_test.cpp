@@ -63,6 +63,30 @@ TEST_F(EngineHttp, AnswersWholeAndStreamedAlike) {
   EXPECT_EQ(ids.tokens, whole.tokens);
 }
 
+TEST_F(EngineHttp, ChatsInOpenAisFormAndFindsTheConversationBefore) {
+  const std::string path = "/v1/chat/completions";
+  json turns = {{{"role", "user"}, {"content", std::string(200, 'a')}}};
+  const json asked = {{"messages", turns}, {"max_completion_tokens", 20}};
+  const Generation whole = post(port(), asked.dump(), path);
+  EXPECT_EQ(whole.status, 200);
+  EXPECT_EQ(whole.tokens.size(), 20U);
+  EXPECT_FALSE(whole.text.empty());
+  const Generation plain =
+      post(port(),
+           json{{"prompt", "user: " + std::string(200, 'a') + "\nassistant: "}, {"max_tokens", 20}}
+               .dump());
+  EXPECT_EQ(whole.tokens, plain.tokens);
+  const Generation stream = Stream(port(), asked, path).finish();
+  EXPECT_TRUE(stream.done);
+  EXPECT_EQ(stream.tokens, whole.tokens);
+  EXPECT_EQ(stream.text, whole.text);
+
+  turns.push_back({{"role", "assistant"}, {"content", "b"}});
+  turns.push_back({{"role", "user"}, {"content", "c"}});
+  const Generation next = post(port(), json{{"messages", turns}, {"max_tokens", 2}}.dump(), path);
+  EXPECT_GE(next.usage["prompt_tokens_details"]["cached_tokens"], 200 / 16 * 16);
+}
+
 TEST_F(EngineHttp, StopsBeforeAText) {
   const Generation whole = post(port(), R"({"prompt": "hello", "max_tokens": 30})");
   // A text of printable characters, as JSON carries them unchanged.
@@ -105,7 +129,7 @@ TEST_F(EngineHttp, RefusesBadRequestsInOpenAisWords) {
   }
   // A stream that cannot begin is refused by its status, not inside.
   EXPECT_EQ(Stream(port(), {{"prompt", ""}}).finish().status, 400);
-  EXPECT_EQ(post(port(), "{}", "/v1/chat/completions").status, 404);
+  EXPECT_EQ(post(port(), "{}", "/v1/chat").status, 404);
   EXPECT_THAT(get("/v1/completions"), HasSubstr("405"));
   EXPECT_THAT(get("/v1/models", "evil.example"), HasSubstr("403"));
   EXPECT_EQ(ask(port(),

@@ -37,6 +37,9 @@ std::string request_text(const std::string& path, const std::string& body) {
 
 void take_choice(const json& choice, Generation& out) {
   out.text += choice.value("text", "");
+  for (const char* chat : {"delta", "message"}) {
+    if (choice.contains(chat)) out.text += choice[chat].value("content", "");
+  }
   if (choice.contains("token_ids")) {
     for (const json& token : choice["token_ids"]) out.tokens.push_back(token.get<std::uint32_t>());
   }
@@ -84,9 +87,10 @@ json EngineProcess::health() const {
   return at == std::string::npos ? json() : json::parse(answer.substr(at + 4), nullptr, false);
 }
 
-Stream::Stream(std::uint16_t port, json body) : socket_(admin::connected(port)) {
+Stream::Stream(std::uint16_t port, json body, const std::string& path)
+    : socket_(admin::connected(port)) {
   body["stream"] = true;
-  const std::string text = request_text("/v1/completions", body.dump());
+  const std::string text = request_text(path, body.dump());
   if (!socket_.valid() || ::send(socket_.get(), text.data(), text.size(), MSG_NOSIGNAL) !=
                               static_cast<ssize_t>(text.size())) {
     socket_.reset();

@@ -57,7 +57,7 @@ struct Generation {
 /// A streamed completion that the test reads as it comes.
 class Stream {
  public:
-  Stream(std::uint16_t port, nlohmann::json body);
+  Stream(std::uint16_t port, nlohmann::json body, const std::string& path = "/v1/completions");
   /// Reads until this many tokens have come; false: the stream ended before.
   [[nodiscard]] bool read_tokens(std::size_t count);
   /// Reads until this many comments have come, which say that the stream is idle.

@@ -28,22 +28,32 @@ value readable(const std::string& characters) {
   return text(whole + stream.flush());
 }
 
-value frame(const std::string& id, const std::string& model) {
+enum class Part : std::uint8_t { kChunk, kWhole };
+
+value frame(Form form, Part part, const std::string& id, const std::string& model) {
+  const std::string chat = part == Part::kChunk ? "chat.completion.chunk" : "chat.completion";
   value out = value::object();
   out["id"] = text(id);
-  out["object"] = text("text_completion");
+  out["object"] = text(form == Form::kChat ? chat : "text_completion");
   out["created"] = value::number(static_cast<std::int64_t>(std::time(nullptr)));
   out["model"] = text(model);
   out["choices"] = value::array();
   return out;
 }
 
-value choice(const std::string& shown, const value& finish_reason) {
+value choice(Form form, Part part, const std::string& shown, const value& finish_reason) {
   value out = value::object();
   out["index"] = value::number(0);
-  out["text"] = text(shown);
   out["logprobs"] = value::null();
   out["finish_reason"] = finish_reason;
+  if (form == Form::kText) {
+    out["text"] = text(shown);
+    return out;
+  }
+  value message = value::object();
+  message["role"] = text("assistant");
+  message["content"] = text(shown);
+  out[part == Part::kChunk ? "delta" : "message"] = message;
   return out;
 }
 
@@ -98,23 +108,23 @@ ApiError api_error(const Error& error) {
 
 std::string AnswerWriter::token_chunk(const Piece& piece) {
   ++made_;
-  value one = choice(characters_.feed(piece.text), value::null());
+  value one = choice(form_, Part::kChunk, characters_.feed(piece.text), value::null());
   one["token_ids"] = value::array({number(piece.token)});
   if (piece.digest) one["kvd_logits_digest"] = digest_value(*piece.digest);
-  value out = frame(id_, model_);
+  value out = frame(form_, Part::kChunk, id_, model_);
   out["choices"][0] = one;
   return out.serialize();
 }
 
 std::string AnswerWriter::last_chunk(FinishReason reason, const std::string& tail) {
-  value out = frame(id_, model_);
+  value out = frame(form_, Part::kChunk, id_, model_);
   const std::string rest = characters_.feed(tail) + characters_.flush();
-  out["choices"][0] = choice(rest, reason_value(reason));
+  out["choices"][0] = choice(form_, Part::kChunk, rest, reason_value(reason));
   return out.serialize();
 }
 
 std::string AnswerWriter::usage_chunk() const {
-  value out = frame(id_, model_);
+  value out = frame(form_, Part::kChunk, id_, model_);
   out["usage"] = usage(prompt_tokens_, cached_, made_);
   return out.serialize();
 }
@@ -127,7 +137,7 @@ void AnswerWriter::take(const Piece& piece) {
 
 std::string AnswerWriter::whole(FinishReason reason, const std::string& tail) {
   text_ += characters_.feed(tail) + characters_.flush();
-  value one = choice(text_, reason_value(reason));
+  value one = choice(form_, Part::kWhole, text_, reason_value(reason));
   std::vector<value> tokens, digests;
   for (const Piece& piece : pieces_) {
     tokens.push_back(number(piece.token));
@@ -135,7 +145,7 @@ std::string AnswerWriter::whole(FinishReason reason, const std::string& tail) {
   }
   one["token_ids"] = value::array(tokens);
   if (!digests.empty()) one["kvd_logits_digest"] = value::array(digests);
-  value out = frame(id_, model_);
+  value out = frame(form_, Part::kWhole, id_, model_);
   out["choices"][0] = one;
   out["usage"] = usage(prompt_tokens_, cached_, made_);
   return out.serialize();

@@ -15,8 +15,8 @@ namespace kvd::engine {
 /// token_ids (and kvd_logits_digest where asked for) added to each choice.
 class AnswerWriter {
  public:
-  AnswerWriter(std::string id, std::string model, std::uint64_t prompt_tokens)
-      : id_(std::move(id)), model_(std::move(model)), prompt_tokens_(prompt_tokens) {}
+  AnswerWriter(Form form, std::string id, std::string model, std::uint64_t prompt_tokens)
+      : form_(form), id_(std::move(id)), model_(std::move(model)), prompt_tokens_(prompt_tokens) {}
 
   /// Sets how many tokens of the prompt did not have to be computed.
   void found(std::uint64_t tokens) { cached_ = tokens; }
@@ -33,6 +33,7 @@ class AnswerWriter {
   [[nodiscard]] std::string whole(FinishReason reason, const std::string& tail);
 
  private:
+  const Form form_;
   const std::string id_, model_;
   const std::uint64_t prompt_tokens_;
   std::uint64_t made_ = 0;

@@ -20,6 +20,7 @@ constexpr std::size_t kMostStops = 4;
 constexpr std::size_t kLongestSalt = 1024;
 constexpr std::size_t kLongestStop = 1024;
 constexpr std::size_t kMostStopTokens = 64;
+constexpr std::uint64_t kChatTokens = 256;
 
 [[noreturn]] void refuse(const std::string& param, const std::string& why) {
   throw ApiError{.message = param + " " + why, .param = param};
@@ -93,11 +94,13 @@ Token token_of(const value& entry, const std::string& field) {
   return entry.as_number().to_uint32();
 }
 
-std::vector<Token> bytes_of(const std::string& text, const ModelCard& model) {
+std::vector<Token> bytes_of(const std::string& text, const ModelCard& model,
+                            const std::string& field) {
   if (model.has_vocabulary) {
-    refuse("prompt",
-           "must be an array of token ids: this model has a vocabulary, which "
-           "kvd-engine does not read");
+    refuse(
+        field,
+        "cannot be text: this model has a vocabulary, which kvd-engine does not read; send token "
+        "ids as `prompt` to /v1/completions");
   }
   std::vector<Token> tokens;
   for (const char byte : text) tokens.push_back(static_cast<unsigned char>(byte));
@@ -106,7 +109,7 @@ std::vector<Token> bytes_of(const std::string& text, const ModelCard& model) {
 
 std::vector<Token> read_prompt(const value* prompt, const ModelCard& model) {
   if (prompt == nullptr) refuse("prompt", "is missing");
-  if (prompt->is_string()) return bytes_of(prompt->as_string(), model);
+  if (prompt->is_string()) return bytes_of(prompt->as_string(), model, "prompt");
   if (!prompt->is_array() || prompt->size() == 0) {
     refuse("prompt", "must be a text or an array of token ids, and not empty");
   }
@@ -118,6 +121,37 @@ std::vector<Token> read_prompt(const value* prompt, const ModelCard& model) {
   std::vector<Token> tokens;
   for (const value& entry : prompt->as_array()) tokens.push_back(token_of(entry, "prompt"));
   return tokens;
+}
+
+/// A text, or an array of parts of which each is one.
+std::string read_content(const value& content) {
+  if (content.is_string()) return content.as_string();
+  if (!content.is_array()) refuse("messages", "need `content`, a text or an array of parts");
+  std::string text;
+  for (const value& part : content.as_array()) {
+    const bool is_text = part.is_object() && part.has_string_field("type") &&
+                         part.at("type").as_string() == "text" && part.has_string_field("text");
+    if (!is_text) refuse("messages", "may have parts of the type \"text\" only");
+    text += part.at("text").as_string();
+  }
+  return text;
+}
+
+std::vector<Token> read_messages(const value* messages, const ModelCard& model) {
+  if (messages == nullptr) refuse("messages", "is missing");
+  if (!messages->is_array() || messages->size() == 0) {
+    refuse("messages", "must be an array of messages, and not empty");
+  }
+  std::string text;
+  for (const value& message : messages->as_array()) {
+    if (!message.is_object() || !message.has_string_field("role")) {
+      refuse("messages", "must be objects with a `role`");
+    }
+    const bool has_content = message.has_field("content");
+    text += message.at("role").as_string() + ": " +
+            read_content(has_content ? message.at("content") : value::null()) + "\n";
+  }
+  return bytes_of(text + "assistant: ", model, "messages");
 }
 
 std::vector<std::string> read_stops(const value* stop, const ModelCard& model) {
@@ -150,15 +184,26 @@ std::vector<Token> read_stop_tokens(const value* stop) {
   return tokens;
 }
 
-void refuse_unsupported(const Fields& fields) {
+void refuse_unsupported(const Fields& fields, Form form) {
   fields.expect("n", 1, "must be 1: this engine makes one choice");
   fields.expect("best_of", 1, "must be 1: this engine makes one choice");
   fields.expect("temperature", 0, "must be 0: this engine decodes greedily");
   fields.expect("presence_penalty", 0, "must be 0: this engine decodes greedily");
   fields.expect("frequency_penalty", 0, "must be 0: this engine decodes greedily");
   fields.expect("repetition_penalty", 1, "must be 1: this engine decodes greedily");
-  for (const char* name : {"logprobs", "logit_bias", "suffix"}) fields.expect_nothing(name);
+  for (const char* name : {"logit_bias", "suffix", "tools", "functions"}) {
+    fields.expect_nothing(name);
+  }
   if (fields.flag("echo")) refuse("echo", "is not supported: leave it out");
+  if (form == Form::kText) {
+    fields.expect_nothing("logprobs");
+  } else if (fields.flag("logprobs")) {
+    refuse("logprobs", "is not supported: leave it out");
+  }
+  const value* wanted = fields.find("response_format");
+  const bool is_text = wanted == nullptr || (wanted->has_string_field("type") &&
+                                             wanted->at("type").as_string() == "text");
+  if (!is_text) refuse("response_format", "must be of the type \"text\"");
 }
 
 /// A misspelt SLO must not pass for none.
@@ -185,16 +230,23 @@ void check_model(const Fields& fields, const ModelCard& model) {
                  .code = "model_not_found"};
 }
 
-CompletionCall read_call(const value& body, const ModelCard& model) {
+/// Chat has a newer name for it.
+std::uint64_t read_max_tokens(const Fields& fields, Form form) {
+  if (form == Form::kText) return fields.count("max_tokens", Completion{}.max_tokens);
+  return fields.count("max_completion_tokens", fields.count("max_tokens", kChatTokens));
+}
+
+CompletionCall read_call(const value& body, const ModelCard& model, Form form) {
   if (!body.is_object()) throw ApiError{.message = "the body must be a JSON object"};
   const Fields fields(body);
   check_model(fields, model);
-  refuse_unsupported(fields);
+  refuse_unsupported(fields, form);
   refuse_unknown_kvd_fields(body);
   CompletionCall call;
   Completion& asked = call.completion;
-  asked.prompt = read_prompt(fields.find("prompt"), model);
-  asked.max_tokens = fields.count("max_tokens", asked.max_tokens);
+  asked.prompt = form == Form::kChat ? read_messages(fields.find("messages"), model)
+                                     : read_prompt(fields.find("prompt"), model);
+  asked.max_tokens = read_max_tokens(fields, form);
   asked.stops = read_stops(fields.find("stop"), model);
   asked.stop_tokens = read_stop_tokens(fields.find("stop_token_ids"));
   asked.ignore_end = fields.flag("ignore_eos");
@@ -214,9 +266,9 @@ CompletionCall read_call(const value& body, const ModelCard& model) {
 }  // namespace
 
 std::variant<CompletionCall, ApiError> parse_completion_call(const std::string& body,
-                                                             const ModelCard& model) {
+                                                             const ModelCard& model, Form form) {
   try {
-    return read_call(value::parse(body), model);
+    return read_call(value::parse(body), model, form);
   } catch (const ApiError& error) {
     return error;
   } catch (const std::exception& error) {  // of the JSON library

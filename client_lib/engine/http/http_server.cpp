@@ -65,29 +65,32 @@ class Shared : public std::enable_shared_from_this<Shared> {
 
   void answer(const http_request& request, const std::string& body) {
     const std::string path = web::uri::decode(request.request_uri().path());
-    const bool post = path == "/v1/completions";
+    const bool chat = path == "/v1/chat/completions";
+    const bool post = chat || path == "/v1/completions";
     if (!post && path != "/v1/models" && path != "/health") {
-      return reply_error(
-          request, {.status = 404,
-                    .message = "there is no " + path + "; see /v1/completions, /v1/models, /health",
-                    .code = "not_found"});
+      return reply_error(request, {.status = 404,
+                                   .message = "there is no " + path +
+                                              "; see /v1/chat/completions, /v1/completions, "
+                                              "/v1/models, /health",
+                                   .code = "not_found"});
     }
     if (request.method() != (post ? "POST" : "GET")) {
       return reply_error(request, {.status = 405,
                                    .message = path + " takes " + (post ? "POST" : "GET"),
                                    .code = "method_not_allowed"});
     }
-    if (post) return complete(request, body);
+    if (post) return complete(request, body, chat ? Form::kChat : Form::kText);
     if (path == "/v1/models") return reply_json(request, 200, models_json(model_));
     reply_health(request);
   }
 
  private:
-  void complete(const http_request& request, const std::string& body) {
-    auto parsed = parse_completion_call(body, model_);
+  void complete(const http_request& request, const std::string& body, Form form) {
+    auto parsed = parse_completion_call(body, model_, form);
     if (const auto* error = std::get_if<ApiError>(&parsed)) return reply_error(request, *error);
     auto& call = std::get<CompletionCall>(parsed);
-    AnswerWriter writer("cmpl-" + std::to_string(++answers_), model_.name,
+    const std::string kind = form == Form::kChat ? "chatcmpl-" : "cmpl-";
+    AnswerWriter writer(form, kind + std::to_string(++answers_), model_.name,
                         call.completion.prompt.size());
     const auto ticket = std::make_shared<Ticket>();
     const OpenAnswer open = open_answer();

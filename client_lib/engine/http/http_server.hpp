@@ -9,10 +9,10 @@
 
 namespace kvd::engine {
 
-/// Serves OpenAI's completions over HTTP on 127.0.0.1: POST /v1/completions (streaming or whole),
-/// GET /v1/models, GET /health. A streaming client that hangs up has its request aborted. Where a
-/// client waits for a whole answer, its end shows only when the answer is sent, as the HTTP library
-/// watches no idle connection.
+/// Serves OpenAI's completions over HTTP on 127.0.0.1: POST /v1/completions and
+/// /v1/chat/completions (streaming or whole), GET /v1/models, GET /health. A streaming client that
+/// hangs up has its request aborted. Where a client waits for a whole answer, its end shows only
+/// when the answer is sent, as the HTTP library watches no idle connection.
 /// Owner:  made and destroyed by one thread; two threads of its own.
 /// Errors: InvalidArgument for port 0; Unavailable when the port is taken; never throws.
 class HttpServer {

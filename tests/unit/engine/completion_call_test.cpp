@@ -17,8 +17,9 @@ using testing::Not;
 const ModelCard kBytesModel{"m", false};
 const ModelCard kVocabularyModel{"m", true};
 
-CompletionCall call(const std::string& body, const ModelCard& model = kBytesModel) {
-  const auto parsed = parse_completion_call(body, model);
+CompletionCall call(const std::string& body, const ModelCard& model = kBytesModel,
+                    Form form = Form::kText) {
+  const auto parsed = parse_completion_call(body, model, form);
   if (const auto* error = std::get_if<ApiError>(&parsed)) {
     ADD_FAILURE() << error->message;
     return {};
@@ -26,8 +27,9 @@ CompletionCall call(const std::string& body, const ModelCard& model = kBytesMode
   return std::get<CompletionCall>(parsed);
 }
 
-ApiError refusal(const std::string& body, const ModelCard& model = kBytesModel) {
-  const auto parsed = parse_completion_call(body, model);
+ApiError refusal(const std::string& body, const ModelCard& model = kBytesModel,
+                 Form form = Form::kText) {
+  const auto parsed = parse_completion_call(body, model, form);
   const auto* error = std::get_if<ApiError>(&parsed);
   return error == nullptr ? ApiError{.status = 200, .message = "taken"} : *error;
 }
@@ -54,6 +56,52 @@ TEST(CompletionCall, ReadsEveryField) {
   EXPECT_EQ(out.completion.ttft_slo, 1500ms);
   EXPECT_EQ(out.completion.tbt_slo, 50ms);
   EXPECT_EQ(out.completion.gap_slo, 2s);
+}
+
+std::string text_of(const CompletionCall& call) {
+  return {call.completion.prompt.begin(), call.completion.prompt.end()};
+}
+
+TEST(ChatCall, MessagesBecomeLinesThatALongerConversationBeginsWith) {
+  const auto chat = [](const std::string& body) { return call(body, kBytesModel, Form::kChat); };
+  const std::string first = text_of(chat(R"({"messages": [{"role": "user", "content": "hi"}]})"));
+  EXPECT_EQ(first, "user: hi\nassistant: ");
+  const std::string next = text_of(chat(R"({"messages": [{"role": "user", "content": "hi"},
+    {"role": "assistant", "content": "ho"},
+    {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}]})"));
+  EXPECT_EQ(next, first + "ho\nuser: ab\nassistant: ");
+}
+
+TEST(ChatCall, ReadsItsOwnFields) {
+  const std::string messages = R"("messages": [{"role": "user", "content": "x"}])";
+  const auto most = [&](const std::string& more) {
+    return call("{" + messages + more + "}", kBytesModel, Form::kChat).completion.max_tokens;
+  };
+  EXPECT_EQ(most(""), 256U);
+  EXPECT_EQ(most(R"(, "max_tokens": 5)"), 5U);
+  EXPECT_EQ(most(R"(, "max_tokens": 5, "max_completion_tokens": 7, "logprobs": false,
+                     "response_format": {"type": "text"})"),
+            7U);
+}
+
+TEST(ChatCall, RefusesWhatItCannotDo) {
+  const std::pair<std::string, std::string> cases[] = {
+      {R"({"prompt": "x"})", "messages is missing"},
+      {R"({"messages": []})", "not empty"},
+      {R"({"messages": ["hi"]})", "role"},
+      {R"({"messages": [{"role": "user"}]})", "content"},
+      {R"({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]})", "\"text\""},
+      {R"({"messages": [{"role": "user", "content": "x"}], "tools": [{}]})", "tools"},
+      {R"({"messages": [{"role": "user", "content": "x"}], "response_format": {"type": "json"}})",
+       "response_format"},
+      {R"({"messages": [{"role": "user", "content": "x"}], "logprobs": true})", "logprobs"}};
+  for (const auto& [body, message] : cases) {
+    const ApiError error = refusal(body, kBytesModel, Form::kChat);
+    EXPECT_EQ(error.status, 400) << body;
+    EXPECT_THAT(error.message, HasSubstr(message)) << body;
+  }
+  const std::string good = R"({"messages": [{"role": "user", "content": "x"}]})";
+  EXPECT_THAT(refusal(good, kVocabularyModel, Form::kChat).message, HasSubstr("/v1/completions"));
 }
 
 TEST(ApiError, IsJsonWhateverTheFieldsWereCalled) {
@@ -121,7 +169,8 @@ TEST(CompletionCall, SurvivesWhatIsNoJson) {
   for (int round = 0; round < 5000; ++round) {
     std::string body = good;
     body[random() % body.size()] = static_cast<char>(random());
-    (void)parse_completion_call(body, kBytesModel);
+    (void)parse_completion_call(body, kBytesModel, Form::kText);
+    (void)parse_completion_call(body, kBytesModel, Form::kChat);
   }
   SUCCEED() << "seed " << seed;
 }
