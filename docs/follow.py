@@ -53,6 +53,7 @@ LEFT_OUT: dict[str, dict[str, str]] = {
         "kvd --backend cuda": "needs a GPU",
     },
     "nodes.md": {
+        "kvd-engine --model m.gguf": "wants a model; vllm.engine_events does it with one made up",
         "sh deploy/kubernetes/valkey.sh": "needs a cluster; a test holds what it prints against the schemas",
         "kubectl": "needs a cluster; the same test reads the manifests",
         "kvdctl drain node --to-remote": "needs a Redis server; the test of sessions that move types it",
