@@ -19,7 +19,7 @@ from typing import Any
 
 import ctest
 from kvd_process import SLAB, KvdProcess, pool_bytes_mapped
-from model_free import LAYERS, Rig, write_config
+from model_free import LAYERS, TOKENS, Rig, write_config
 from no_model_test import SEEDS, STEPS, RandomAsyncScheduler, RandomScheduler, Whims
 from rotating import StockOrder
 
@@ -240,9 +240,18 @@ class Elastic(unittest.TestCase):
             rig.check_blocks()
 
     def test_a_kvd_that_is_killed_costs_no_answer(self) -> None:
+        """The KV cache stays as large as it was, so a request that did not fit then would wait for ever."""
         kvd = self.kvd()
         rig = self.rig(kvd, StockOrder, SEEDS[0])
-        self.play(rig, 600, events={300: kvd.kill, 450: kvd.start})
+
+        def kill_while_it_is_large() -> None:
+            for _ in range(2000):
+                if rig.balloon.granted_blocks >= 310 // TOKENS + 1:  # for the longest
+                    return kvd.kill()
+                rig.step()
+            self.fail(f"{rig.balloon.granted_blocks} blocks are granted")
+
+        self.play(rig, 600, events={200: kill_while_it_is_large, 450: kvd.start})
 
     def test_a_block_that_is_not_claimed_is_seen(self) -> None:
         """The control: a balloon that lets go of blocks which have no memory."""
