@@ -6,21 +6,19 @@ All of it runs in a network namespace of its own, as the indexer listens on all 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import json
 import os
 import random
-import subprocess
 import unittest
 from pathlib import Path
 from typing import Any
 
 import ctest
 from kvd_process import KvdProcess, poll_until
+from routers import Indexer, Router, Stream, enter_own_network
 from served import HttpServer, VllmServer
 from vllm_process import CONNECTOR, Bench
 
-ROUTERS = os.environ.get("KVDTEST_ROUTERS", "")
 BLOCK, PROMPT, TAIL = 32, 330, 20  # tokens
 WHOLE = PROMPT // BLOCK * BLOCK
 ALL = os.environ.get("KVDTEST_ALL_CONSUMERS") == "1"
@@ -28,16 +26,7 @@ PROMPTS, FILLERS, SEED = 20 if ALL else 6, 30, 1
 nightly = unittest.skipUnless(ALL, "a minute each: vllm.consumers.AllPrompts runs them")
 HITS = "external_prefix_cache_hits_total"
 KNOWN_S = 30.0  # the machine may be busy
-NEW_NETWORK = 0x40000000
 Prompt = list[int]
-
-
-def enter_own_network() -> bool:
-    """For this thread, and what it starts."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.unshare(NEW_NETWORK) != 0:
-        return False
-    return subprocess.run(["ip", "link", "set", "lo", "up"], check=False).returncode == 0
 
 
 class Node:
@@ -61,50 +50,17 @@ class Node:
         )  # fmt: skip
 
     @property
-    def stream(self) -> str:
-        return f"tcp://127.0.0.1:{5550 + self.number}"
-
-    @property
-    def replay(self) -> str:
-        return f"tcp://127.0.0.1:{5560 + self.number}"
+    def stream(self) -> Stream:
+        events, replay = f"tcp://127.0.0.1:{5550 + self.number}", f"tcp://127.0.0.1:{5560 + self.number}"
+        return Stream(self.number, self.engine.url, events, replay)
 
     def requests(self) -> float:
         return self.engine.metric("request_success_total")
 
 
-class Indexer(HttpServer):
-    """Dynamo's, which follows all nodes."""
-
-    def __init__(self, port: int) -> None:
-        command = [f"{ROUTERS}/bin/python", "-m", "dynamo.indexer", "--port", str(port), "--threads", "1"]
-        super().__init__(command, port, {"PATH": os.environ["PATH"]}, bench.folder / f"indexer{port}.log")
-        self.wait()
-        for node in nodes:
-            told = {"instance_id": node.number, "endpoint": node.stream, "replay_endpoint": node.replay}
-            status, text = self.ask("POST", "/register", {**told, "model_name": "m", "block_size": BLOCK})
-            assert status < 300, text
-
-    def where(self, prompt: Prompt) -> dict[int, tuple[int, int]]:
-        """By node: how many tokens it has in the GPU's cache, and beyond these in kvd."""
-        _, text = self.ask("POST", "/query", {"token_ids": prompt, "model_name": "m"})
-        found: dict[str, dict[str, Any]] = json.loads(text).get("instances", {})
-        return {int(at): (each["gpu"], max(each["cpu"], each["disk"]) - each["gpu"]) for at, each in found.items()}
-
-    def knows(self, prompt: Prompt, node: Node, in_kvd: int) -> bool:
-        """Whether the node is known to have so much in kvd, and nothing in the GPU's cache."""
-        return self.where(prompt).get(node.number, (0, 0)) == (0, in_kvd)
-
-
-class Router(HttpServer):
-    def __init__(self, port: int) -> None:
-        command = [f"{ROUTERS}/bin/vllm-router", "--host", "127.0.0.1", "--port", str(port), "--policy", "kv_aware"]
-        command += ["--worker-urls", *(node.engine.url for node in nodes)]
-        for node in nodes:
-            command += ["--kv-event-source", f"{node.engine.url}={node.stream}"]
-            command += ["--kv-event-replay-source", f"{node.engine.url}={node.replay}"]
-        command += ["--kv-event-block-size", str(BLOCK), "--kv-event-model", "m", "--prometheus-port", str(port + 1)]
-        super().__init__(command, port, {"PATH": os.environ["PATH"]}, bench.folder / "router.log")
-        self.wait()
+def knows(index: Indexer, prompt: Prompt, node: Node, in_kvd: int) -> bool:
+    """Whether the node is known to have so much in kvd, and nothing in the GPU's cache."""
+    return index.where(prompt).get(node.number, (0, 0)) == (0, in_kvd)
 
 
 def complete(server: HttpServer, prompt: Prompt, **more: Any) -> None:
@@ -136,10 +92,7 @@ def cpu_seconds(group: int) -> float:
 
 def setUpModule() -> None:
     global bench, nodes, indexer, router, source
-    if not os.path.exists(f"{ROUTERS}/bin/vllm-router"):
-        raise unittest.SkipTest("routers are not fetched: sh deploy/ci/routers.sh --fetch, then configure again")
-    if not enter_own_network():
-        raise unittest.SkipTest("no network namespace of its own: only root may make one")
+    enter_own_network()
     print(f"seed {SEED}", flush=True)
     source = random.Random(SEED)
     bench = Bench(engines=False, environment={"VLLM_ENABLE_V1_MULTIPROCESSING": "1"})
@@ -149,7 +102,9 @@ def setUpModule() -> None:
         unittest.addModuleCleanup(node.kvd.__exit__, None, None, None)
         unittest.addModuleCleanup(lambda node=node: node.engine.__exit__())
         node.engine.wait()
-    indexer, router = Indexer(8090), Router(8080)
+    streams = [node.stream for node in nodes]
+    indexer = Indexer(8090, streams, BLOCK, bench.folder)
+    router = Router(8080, streams, BLOCK, bench.folder)
     unittest.addModuleCleanup(indexer.__exit__)
     unittest.addModuleCleanup(router.__exit__)
 
@@ -157,7 +112,7 @@ def setUpModule() -> None:
 class Consumers(unittest.TestCase):
     def expect_known(self, prompt: Prompt, node: Node, in_kvd: int, at: Indexer | None = None) -> None:
         index = at or indexer
-        is_known = poll_until(lambda: index.knows(prompt, node, in_kvd), KNOWN_S)
+        is_known = poll_until(lambda: knows(index, prompt, node, in_kvd), KNOWN_S)
         self.assertTrue(is_known, f"node {node.number}: {in_kvd} expected, {index.where(prompt)} known")
 
     def test_1_a_prompt_goes_back_to_where_kvd_has_its_prefix(self) -> None:
@@ -172,8 +127,8 @@ class Consumers(unittest.TestCase):
         for prompt, home in zip(prompts, homes, strict=True):
             self.expect_known(prompt, home, WHOLE)
             other = nodes[2 - home.number]
-            self.assertTrue(indexer.knows(prompt, other, 0), "the other node knows nothing of it")
-        self.assertTrue(indexer.knows(salted, nodes[0], 0), indexer.where(salted))
+            self.assertTrue(knows(indexer, prompt, other, 0), "the other node knows nothing of it")
+        self.assertTrue(knows(indexer, salted, nodes[0], 0), indexer.where(salted))
         back = found = 0
         for prompt, home in zip(prompts, homes, strict=True):
             requests, hits = home.requests(), home.engine.metric(HITS)
@@ -210,7 +165,7 @@ class Consumers(unittest.TestCase):
         node.engine.kill()
         node.start()
         node.engine.wait()
-        with Indexer(8091) as fresh:
+        with Indexer(8091, [each.stream for each in nodes], BLOCK, bench.folder) as fresh:
             # It hears of a publisher with the next batch.
             complete(node.engine, tokens(40))
             self.expect_known(prompt, node, WHOLE, fresh)
@@ -230,10 +185,10 @@ class Consumers(unittest.TestCase):
             """The engine looks for kvd, and stores again once it has a window into its pool."""
             complete(node.engine, again)
             push_out(node)
-            return poll_until(lambda: indexer.knows(again, node, WHOLE), 2.0)
+            return poll_until(lambda: knows(indexer, again, node, WHOLE), 2.0)
 
         self.assertTrue(poll_until(stores, 120.0), indexer.where(again))
-        self.assertTrue(indexer.knows(prompt, node, 0))
+        self.assertTrue(knows(indexer, prompt, node, 0))
 
 
 if __name__ == "__main__":
