@@ -94,6 +94,7 @@ void EnginePlaced::set_goals(Session& session, const Schedule& told) {
   const auto& classes = context_.tuning.slo;
   const std::string& usual = session.info.slo_class;
   goals_.clear();
+  nobody_has_goals_ = true;
   for (const Schedule::Request& request : told.requests) {
     Goal& goal = goals_.emplace_back();
     goal.prompt = request.prompt;
@@ -103,6 +104,7 @@ void EnginePlaced::set_goals(Session& session, const Schedule& told) {
     if (known) goal.slo = of_class->second;
     if (known && request.slo_class != 0 && of_class->first != usual)
       goal.slo_class = session.totals.services.place_of(of_class->first);
+    nobody_has_goals_ &= goal.slo == Slo{} && request.ttft.count() == 0 && request.tbt.count() == 0;
     if (goal.slo == Slo{}) {
       goal.slo = Knowledge::own_goals(session.costs, request.prompt).value_or(goal.slo);
     }
@@ -206,8 +208,10 @@ planner::AdmissionSnapshot EnginePlaced::admission_snapshot(const Call& call) {
 
 void EnginePlaced::rotate(const Call& call, ScheduleReply& reply) {
   fill_snapshot(call);
-  const auto& decision =
-      context_.rotation->decide(snapshot_, context_.now, context_.rotation_config());
+  planner::RotationConfig config = context_.rotation_config();
+  // A goal that nobody set is no reason to let anybody wait longer.
+  if (nobody_has_goals_) config.overload = planner::Overload::kTtft;
+  const auto& decision = context_.rotation->decide(snapshot_, context_.now, config);
   take(call, decision, reply);
   if (!decision.contention) return;
   for (PlacedRequest* request : index_) {

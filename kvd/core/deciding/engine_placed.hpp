@@ -75,7 +75,8 @@ class EnginePlaced {
   Needs& needs_;
   Placing placing_;
   // Scratch for the current call, kept for its memory.
-  std::vector<Goal> goals_;    ///< by request
+  std::vector<Goal> goals_;  ///< by request
+  bool nobody_has_goals_ = false;
   std::vector<Queued> queue_;  ///< what the admission policy is asked about
   planner::RotationSnapshot snapshot_;
   std::vector<PlacedRequest*> index_;  ///< the request behind each entry of the snapshot
