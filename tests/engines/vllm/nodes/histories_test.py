@@ -171,13 +171,16 @@ class Histories(unittest.TestCase):
         world, mark = self.world, self.fresh(source, 1)
         for relay in world.relays:
             relay.to_lose = int(source.random() < 0.1)  # a consumer notices by the next batch, which is empty
-        self.engine(source).ask([*mark, 1])
-        since = time.monotonic()
-        known = poll_until(
-            lambda: world.known(mark) == {BLOCK} and world.router.credited([*mark, 1]) == BLOCK, PATIENCE_S
-        )
+        engine, deadline = self.engine(source), time.monotonic() + PATIENCE_S
+        is_known = False
+        while not is_known and time.monotonic() < deadline:
+            if engine.ask([*mark, 1]) == 0:  # kvd need not have kept it the first time
+                since = time.monotonic()
+            is_known = poll_until(
+                lambda: world.known(mark) == {BLOCK} and world.router.credited([*mark, 1]) == BLOCK, PATIENCE_S / 6
+            )
         self.took.append(time.monotonic() - since)
-        self.assertTrue(known, f"{world.indexer.found(mark)}, router {world.router.credited([*mark, 1])}")
+        self.assertTrue(is_known, f"{world.indexer.found(mark)}, router {world.router.credited([*mark, 1])}")
         views = world.known(prompt), world.router.credited([*prompt, 1])
         found = self.engine(source).ask([*prompt, 1])
         Histories.found += found
