@@ -12,6 +12,8 @@ namespace kvd::events {
 namespace {
 
 /// As vLLM's `hwm` and `buffer_steps`.
+/// Bytes of a part that comes in: a topic, or a number. Whoever sends more is cut off.
+constexpr std::int64_t kLongestQuestion = 4096;
 constexpr int kMostWaiting = 100'000;
 constexpr std::uint64_t kMostReplayed = 10'000;
 constexpr double kASecond = 16;
@@ -60,6 +62,7 @@ Result<transport::ZmqSocket> bind(int type, const std::string& endpoint) {
   KVD_TRY(socket.set(ZMQ_LINGER, 0));
   KVD_TRY(socket.set(ZMQ_SNDHWM, kMostWaiting));
   KVD_TRY(socket.set(ZMQ_IPV6, 1));
+  KVD_TRY(socket.set(ZMQ_MAXMSGSIZE, kLongestQuestion));
   if (zmq_bind(socket.get(), endpoint.c_str()) == 0) return socket;
   return transport::zmq_error(ErrorCode::kUnavailable, "KV events at " + endpoint);
 }

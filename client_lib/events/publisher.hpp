@@ -14,8 +14,9 @@
 
 namespace kvd::events {
 
-/// Publishes KV events as vLLM's ZmqEventPublisher does: a PUB socket, whose messages are a topic,
-/// a number of eight bytes and a batch, and a ROUTER socket for who has missed some.
+/// Publishes KV events as vLLM's ZmqEventPublisher does: a socket that is read as its PUB is, and
+/// hears who comes (XPUB). Messages are a topic, a number of eight bytes and a batch. A ROUTER
+/// socket answers who has missed some.
 ///
 /// Consumers have no use for a publisher whose numbers go back, not even when it starts anew. So
 /// they begin at 16 for each second since 1970, and a publisher may have 16 batches a second.

@@ -19,6 +19,13 @@ constexpr std::size_t kMostWaiting = 4096;
 /// What a command labels: kvd takes more, and others wait meanwhile.
 constexpr std::size_t kMostBlocks = 512, kMostBytes = 192 << 10;
 
+/// What kvd refuses for another reason, it refuses each time, and others wait behind it.
+bool is_worth_another_try(kvd_client::ErrorCode code) {
+  return code == kvd_client::ErrorCode::kUnavailable ||
+         code == kvd_client::ErrorCode::kDeadlineExceeded ||
+         code == kvd_client::ErrorCode::kWouldBlock;
+}
+
 }  // namespace
 
 Announcer::Announcer(kvd_client::Client& client, std::string model, std::uint32_t block_tokens,
@@ -78,10 +85,12 @@ std::uint64_t Announcer::label() {
   for (int sessions = 0; sessions < 2; ++sessions) {
     if (cache_ == 0) open();
     kvd_client::ErrorCode code = kvd_client::ErrorCode::kOk;
-    while (cache_ != 0 && !waiting_.empty() && code == kvd_client::ErrorCode::kOk) {
+    while (cache_ != 0 && !waiting_.empty()) {
       const Labels& next = waiting_.front();
       code = caches_.label(cache_, {next.digests, next.tokens, next.parent, {}}, kPatience).code();
-      if (code == kvd_client::ErrorCode::kOk) waiting_.pop_front();
+      if (is_worth_another_try(code)) break;
+      waiting_.pop_front();
+      code = kvd_client::ErrorCode::kOk;
     }
     if (code != kvd_client::ErrorCode::kUnavailable) break;
     close();

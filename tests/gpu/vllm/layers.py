@@ -92,7 +92,7 @@ class LayerConnector(KVConnectorBase_V1):
         self._out = Path(given["statistics"])
         self._leave_out = bool(given.get("leave_out"))
         self._tables: dict[str, list[int]] = {}
-        self._pages: dict[str, torch.Tensor] = {}  # of the streamed layers, a block a row
+        self._pages: dict[str, torch.Tensor] = {}  # the streamed layers; a row is a block
         self._host: dict[str, torch.Tensor] = {}
         self._beside: Any = None  # the stream of the fetches
         self._fetched: dict[str, Any] = {}

@@ -28,7 +28,7 @@ HISTORIES = int(os.environ.get("KVDTEST_HISTORIES", "20"))
 SEED = int(os.environ.get("KVD_TEST_SEED", "1"))
 KNOWN_S, PATIENCE_S = 2.0, 60.0  # other tests may keep the machine busy
 IS_ALONE = HISTORIES >= 1000
-SLABS, DRAM_SLABS = 2, 3  # of 32 blocks
+SLABS, DRAM_SLABS = 2, 3  # a slab holds 32 blocks
 LONGEST = 20  # blocks of a prompt
 Prompt = list[int]
 
