@@ -5,7 +5,8 @@
                                     "prompts": [[…]], "answer": 128, "prompt_logprobs": 1}
 
 Answers six prompts of random tokens greedily, 128 tokens each, and writes tokens, logprobs, the
-tokens that were scheduled and vLLM's own counters to OUT. It stands still once, after pause_at steps,
+tokens that were scheduled and vLLM's own counters to OUT. It stands still once, after pause_at steps
+that computed something (a request that waits for an answer of kvd's makes empty ones),
 or with pause_on "load" when a request waits for a load, "preempted" when two that were preempted wait at
 a time: it prints {"event":"paused", …} with where its KV tensors lie, and goes on after a line on stdin.
 Each round makes an engine of its own, but one that says "same"; "each" says what is otherwise in each.
@@ -71,11 +72,12 @@ def run(llm: Any, given: dict[str, Any]) -> dict[str, Any]:
         salt = {"cache_salt": given["salt"]} if "salt" in given else {}
         engine.add_request(str(number), {**tokens, **salt}, params.clone())
     done: dict[str, Any] = {}
-    scheduled, schedule = [0], scheduler.schedule
+    scheduled, steps, schedule = [0], [0], scheduler.schedule
 
     def counting(*arguments: Any) -> Any:
         output = schedule(*arguments)
         scheduled[0] += output.total_num_scheduled_tokens
+        steps[0] += output.total_num_scheduled_tokens > 0
         return output
 
     def is_time_to_pause() -> bool:
@@ -85,15 +87,14 @@ def run(llm: Any, given: dict[str, Any]) -> dict[str, Any]:
         if given.get("pause_on") == "preempted":
             states = [each.status for each in scheduler.requests.values()]
             return states.count(RequestStatus.PREEMPTED) >= 2
-        return steps == given.get("pause_at", 0)
+        return 0 < steps[0] == given.get("pause_at")
 
     scheduler.schedule = counting
-    steps, paused = 0, False
+    paused = False
     while engine.has_unfinished_requests():
         for output in engine.step():
             if output.finished:
                 done[output.request_id] = output.outputs[0]
-        steps += 1
         if not paused and is_time_to_pause():
             paused = True
             where = llm.collective_rpc(tensors)[0]
