@@ -27,11 +27,13 @@ namespace kvd::core {
 ///
 /// A request that needs such blocks waits for them. It holds no memory meanwhile and keeps none
 /// from others. The wait ends when the blocks have come, when the read fails, or when it is late:
-/// after the time that computing them would take, unless load.policy is `always`. The request then
-/// goes on with what DRAM has and computes the rest. A long prompt is read one part at a time, as
-/// long as every block of a part comes. A block that could not be read is a miss and is forgotten,
-/// whatever the reason. While the files are still being opened a request waits a little, too: the
-/// first requests after a restart should find what there is.
+/// after twice the time that reads have shown and a tenth of the time that computing takes, or all
+/// of the latter if that is less, unless load.policy is `always`. The request then goes on with
+/// what DRAM has and computes the rest, and what still comes is cached. Where reads have been
+/// slower than computing, one is tried now and then, and nobody waits for it. A long prompt is read
+/// one part at a time, as long as every block of a part comes. A block that could not be read is a
+/// miss and is forgotten, whatever the reason. While the files are still being opened a request
+/// waits a little, too: the first requests after a restart should find what there is.
 ///
 /// The blocks of engines that place their own blocks are written by the same rule and read when
 /// they are loaded; engine_caches.hpp holds the load open meanwhile. Parked blocks are not written.
@@ -159,12 +161,13 @@ class DiskCache {
     std::vector<Row> rows;
     std::size_t under_way = 0;
     TimePoint since{0};
-    TimePoint deadline{0};
-    Bytes queued{0};       ///< bytes that were queued for reading before these
-    bool apart = false;    ///< each row is of use without those before it
-    bool slow = false;     ///< some row did not come in time
-    bool late = false;     ///< nobody waits for it any more
-    bool dropped = false;  ///< the cache was emptied meanwhile
+    TimePoint waits_until{0};  ///< requests go on without it then
+    TimePoint deadline{0};     ///< it is given up
+    Bytes queued{0};           ///< bytes that were queued for reading before these
+    bool apart = false;        ///< each row is of use without those before it
+    bool slow = false;         ///< some row did not come in time
+    bool late = false;         ///< nobody waits for it any more
+    bool dropped = false;      ///< the cache was emptied meanwhile
   };
   struct Read {
     std::uint64_t run = 0;
@@ -191,10 +194,9 @@ class DiskCache {
   [[nodiscard]] std::size_t reads_left() const;
   /// DRAM that reads may still fill.
   [[nodiscard]] Bytes dram_left(const Disk& disk) const;
-  /// Reads the rows, which stand behind the first `known` of the chain; they are waited for that
-  /// long. Returns the run that brings them.
-  std::uint64_t read(const Asked& asked, std::size_t known, std::vector<Row> rows,
-                     planner::Seconds patience);
+  /// Reads the rows, which stand behind the first `known` of the chain. Returns the run that brings
+  /// them. `is_held`: an engine's load is held open until it has ended.
+  std::uint64_t read(const Asked& asked, std::size_t known, std::vector<Row> rows, bool is_held);
   /// Gives slots to as many of the rows as DRAM has room for, and drops the others.
   void take_dram(const Disk& disk, const Asked& asked, std::vector<Row>& rows);
   [[nodiscard]] planner::LoadCosts costs(const Disk& disk, const Asked& asked, Count count) const;

@@ -15,7 +15,8 @@ constexpr std::int64_t kDramShare = 4;  ///< reads may fill one part in so many 
 constexpr double kUsualRate = 1e9;
 /// The same for the remote store: a network of 10 Gbit/s.
 constexpr double kUsualRemoteRate = 1e9;
-/// A request waits for an answer for this part of the time for which it would wait for a load.
+/// A request waits for an answer for this part of the time that computing takes, and so much longer
+/// for a load that is late.
 constexpr double kAnswerShare = 0.1;
 constexpr double kLongestAnswer = 0.2;  ///< and at most for so many seconds
 
@@ -58,7 +59,7 @@ bool DiskCache::brings(Request& request, const store::KeySpace& space, std::size
     return request.content.awaits_disk = awaits_answer(by, known);
   }
   if (const auto run = coming_.find({disk->id, {space, next}}); run != coming_.end()) {
-    return request.content.awaits_disk = runs_.at(run->second).deadline > context_.now;
+    return request.content.awaits_disk = runs_.at(run->second).waits_until > context_.now;
   }
   std::optional<std::uint32_t>& asked_before = request.content.asked_disk;
   if (asked_before && known <= *asked_before) return false;
@@ -69,9 +70,8 @@ bool DiskCache::brings(Request& request, const store::KeySpace& space, std::size
   if (!pays(by, count_of(rows))) return false;
   take_dram(*disk, by, rows);
   if (rows.empty()) return false;
-  const planner::Seconds patience = context_.load->patience(costs(*disk, by, count_of(rows)));
-  read(by, known, std::move(rows), patience);
-  return request.content.awaits_disk = true;
+  const Run& run = runs_.at(read(by, known, std::move(rows), false));
+  return request.content.awaits_disk = run.waits_until > context_.now;
 }
 
 DiskCache::Count DiskCache::leading(const store::KeySpace& space, std::span<const Digest> chain) {
@@ -138,8 +138,7 @@ DiskCache::Coming DiskCache::bring(const Asked& asked) {
   take_dram(*disk, asked, rows);
   if (!rows.empty()) {
     coming.blocks += rows.size();
-    const planner::Seconds patience = context_.load->patience(costs(*disk, asked, count_of(rows)));
-    coming.runs.insert(read(asked, first, std::move(rows), patience));
+    coming.runs.insert(read(asked, first, std::move(rows), true));
   } else if (coming.runs.empty()) {
     const bool others = reads_left() == 0 || (there && !reads_.empty());
     coming.code = others  ? ErrorCode::kWouldBlock
@@ -149,13 +148,22 @@ DiskCache::Coming DiskCache::bring(const Asked& asked) {
   return coming;
 }
 
+// A read that takes much longer than reads do is stuck, and may be for longer than computing takes.
+// Where the load policy reads though computing has been faster, it only tries.
 std::uint64_t DiskCache::read(const Asked& asked, std::size_t known, std::vector<Row> rows,
-                              planner::Seconds patience) {
+                              bool is_held) {
   Disk& disk = *classes_.find(asked.space);
-  const double most = to_seconds(context_.config.disk.patience);
   const auto from = asked.chain.begin() + static_cast<std::ptrdiff_t>(asked.apart ? known : 0);
   const auto end = asked.chain.begin() + static_cast<std::ptrdiff_t>(known + rows.size());
-  const auto waits = std::min(most, patience.count());
+  const planner::LoadCosts costs = this->costs(disk, asked, count_of(rows));
+  const double longest =
+      std::min(to_seconds(context_.config.disk.patience), context_.load->patience(costs).count());
+  const double usual = costs.load(static_cast<double>(costs.tokens.value)).count();
+  const bool tries = disk.memory.loaded_last == false;
+  const double waits = tries ? 0 : std::min(longest, 2 * usual + kAnswerShare * longest);
+  const auto in = [this](double s) {
+    return context_.now + Nanoseconds(static_cast<std::int64_t>(1e9 * s));
+  };
   const bool remote = count_of(rows).remote > 0;
   const std::size_t ahead = remote ? remote_reads_ : reads_.size() - remote_reads_;
   return start({.disk = disk.id,
@@ -163,7 +171,8 @@ std::uint64_t DiskCache::read(const Asked& asked, std::size_t known, std::vector
                 .wanted = {asked.space, asked.taker, {from, end}, {}, asked.saved},
                 .rows = std::move(rows),
                 .since = context_.now,
-                .deadline = context_.now + Nanoseconds(static_cast<std::int64_t>(1e9 * waits)),
+                .waits_until = in(is_held ? longest : waits),
+                .deadline = in(longest),
                 .queued = disk.row_bytes() * static_cast<std::int64_t>(ahead),
                 .apart = asked.apart});
 }
@@ -356,7 +365,7 @@ bool DiskCache::expire() {
                          [](const auto& entry) { return entry.second.opening; }) ||
              remote_.is_asked();
   for (auto& [id, run] : runs_) {
-    if (run.late || run.deadline > context_.now) continue;
+    if (run.late || run.waits_until > context_.now) continue;
     run.late = true;
     any = true;
     auto& prefixes = context_.counters.prefixes;

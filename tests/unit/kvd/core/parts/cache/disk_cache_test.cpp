@@ -164,6 +164,39 @@ TEST_F(DiskCacheTest, NobodyWaitsPastTheTimeOfComputing) {
   finish(orders);
 }
 
+TEST_F(DiskCacheTest, WhoWaitsForAReadThatIsStuckComputesSoon) {
+  Session& session = with_on_disk(8);
+  session.costs.prefill_token_s = 5e-3;
+  Request& request = awaiting(session, 9);
+  const auto orders = read();
+  EXPECT_EQ(sut.find(request), Found::kSoon);
+  pass(std::chrono::milliseconds(6));
+  EXPECT_TRUE(disk.expire());
+  EXPECT_EQ(sut.find(request), Found::kNothing);
+  finish(orders);
+  EXPECT_EQ(ground.store.cache.evictable(kA, Tier::kDram), kSlot * 4) << "for who comes next";
+}
+
+TEST_F(DiskCacheTest, ASlowDiskIsTriedNowAndThenAndHoldsNobodyUp) {
+  Session& session = with_on_disk(8);
+  session.costs.prefill_token_s = 5e-3;
+  int tries = 0;
+  for (int i = 0; i < 1000; ++i) {
+    Request& request = asked(session, 9, 7);
+    EXPECT_EQ(sut.find(request), i == 0 ? Found::kSoon : Found::kNothing);
+    if (const auto orders = read(); !orders.empty()) {
+      ++tries;
+      pass(std::chrono::milliseconds(100));
+      (void)disk.expire();
+      finish(orders);
+      ground.store.cache.clear();
+    }
+    ground.memory.end(request);
+  }
+  EXPECT_GE(tries, 3);
+  EXPECT_LE(tries, 11);
+}
+
 TEST_F(DiskCacheTest, ADiskThatHasBecomeSlowIsLeftAloneSoon) {
   Session& session = with_on_disk(8);
   int late = 0;
