@@ -20,6 +20,7 @@ import asyncio
 import contextlib
 import http.client
 import json
+import math
 import os
 import random
 import re
@@ -424,7 +425,8 @@ class Watch:
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    return sorted(values)[min(len(values) - 1, int(share * len(values)))]
+    """The least value that so many are not above (nearest rank)."""
+    return sorted(values)[max(0, math.ceil(share * len(values)) - 1)]
 
 
 def measure(world: World, fault: Fault) -> Row:
