@@ -141,6 +141,12 @@ KVD_API kvd_status kvd_region_reserve(kvd_handle* handle, uint64_t bytes, uint64
 KVD_API kvd_status kvd_region_grow(kvd_handle* handle, uint64_t region_id,
                                    const uint32_t* positions, uint32_t count, uint64_t timeout_ns,
                                    uint64_t* part_id);
+/* For a region whose daemon is gone, so that the engine can go on with a request that needs more
+ * than there is: as kvd_region_grow, by memory that this process allocates. It stays until the
+ * region is freed, and no daemon knows of it. KVD_INVALID_ARGUMENT while the daemon is there;
+ * KVD_OUT_OF_MEMORY: the host or the GPU has no more. */
+KVD_API kvd_status kvd_region_back(kvd_handle* handle, uint64_t region_id,
+                                   const uint32_t* positions, uint32_t count, uint64_t timeout_ns);
 /* Unmaps a part and hands its slabs back; the addresses stay reserved. Nothing may use them any
  * more. With CUDA memory it first waits for all work that this process has given the GPU. */
 KVD_API kvd_status kvd_region_shrink(kvd_handle* handle, uint64_t region_id, uint64_t part_id,

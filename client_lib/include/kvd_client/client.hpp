@@ -63,6 +63,9 @@ class KVD_CLIENT_API Client {
   /// Unavailable once the daemon that it was reserved with is gone.
   Result<std::uint64_t> grow_region(std::uint64_t id, std::span<const std::uint32_t> positions,
                                     Duration timeout);
+  /// Puts a zeroed slab of this process's own behind each position of a region whose daemon is
+  /// gone, all or none, until the region is freed. InvalidArgument while that daemon is there.
+  Status back_region(std::uint64_t id, std::span<const std::uint32_t> positions, Duration timeout);
   /// Unmaps a part and hands its slabs back; the addresses stay reserved. Nothing may use them any
   /// more. With CUDA memory it waits for the process's work on the GPU, unless `idle` says that the
   /// caller has seen the end of all work that used the part.

@@ -417,6 +417,7 @@ _CALLS: dict[str, list[Any]] = {
     "kvd_region_grow": [
         HANDLE, U64, POINTER(c_uint32), U32, U64, POINTER(c_uint64),
     ],
+    "kvd_region_back": [HANDLE, U64, POINTER(c_uint32), U32, U64],
     "kvd_region_shrink": [HANDLE, U64, U64, U64],
     "kvd_region_shrink_idle": [HANDLE, U64, U64, U64],
     "kvd_region_share": [HANDLE, U64, POINTER(Demand), U64, POINTER(c_uint64)],

@@ -32,7 +32,7 @@ class ElasticRegion(Region):
     """Addresses for `bytes` bytes. Only those that grow() put memory behind may be touched: any
     other is a fault, as is any address that is not mapped. Made by Client.reserve(). It belongs to
     the daemon that it was reserved with. After that daemon's end grow() and share() raise
-    Unavailable, and memory that is there stays until it is freed.
+    Unavailable, memory that is there stays until it is freed, and back() adds to it.
 
     Position p is the slab at address + p * granularity. Views (numpy(), a tensor made by DLPack)
     cover the whole range, so they outlive growth and shrinking.
@@ -53,6 +53,16 @@ class ElasticRegion(Region):
             ctypes.byref(part),
         )  # fmt: skip
         return part.value
+
+    def back(self, positions: Iterable[int], timeout: float = _TIMEOUT_S) -> None:
+        """Puts zeroed memory of this process's own behind these positions of a region whose daemon
+        is gone, all or none; it stays until the region is freed. Raises InvalidArgument while that
+        daemon is there, and OutOfMemory."""
+        asked = list(positions)
+        array = _abi.numbers(ctypes.c_uint32, asked)
+        self._handle.call(
+            "kvd_region_back", self.id, array, len(asked), _abi.nanoseconds(timeout)
+        )  # fmt: skip
 
     def shrink(self, part: int, timeout: float = _TIMEOUT_S, *, idle: bool = False) -> None:
         """Unmaps what one grow() mapped and gives its slabs back; the addresses stay reserved.

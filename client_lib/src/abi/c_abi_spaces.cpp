@@ -2,7 +2,6 @@
 #include <vector>
 
 #include "client_lib/src/abi/c_handle.hpp"
-#include "ipc/wire/messages.hpp"
 
 /// Regions that grow and shrink.
 namespace kc = kvd_client;
@@ -30,14 +29,19 @@ kvd_status kvd_region_reserve(kvd_handle* handle, uint64_t bytes, uint64_t timeo
   return write_struct(to_c(*made), region);
 }
 
+kvd_status kvd_region_back(kvd_handle* handle, uint64_t region_id, const uint32_t* positions,
+                           uint32_t count, uint64_t timeout_ns) {
+  if (handle == nullptr) return invalid(kNoHandle);
+  if (positions == nullptr) return invalid("positions is NULL");
+  return done(
+      handle->client.back_region(region_id, std::span(positions, count), duration(timeout_ns)));
+}
+
 kvd_status kvd_region_grow(kvd_handle* handle, uint64_t region_id, const uint32_t* positions,
                            uint32_t count, uint64_t timeout_ns, uint64_t* part_id) {
   if (handle == nullptr) return invalid(kNoHandle);
   if (positions == nullptr) return invalid("positions is NULL");
   if (part_id == nullptr) return invalid("part_id is NULL");
-  if (count > kvd::wire::kMaxRequestsPerStep) {
-    return invalid("more than 4096 positions: grow in several calls");
-  }
   const auto part =
       handle->client.grow_region(region_id, std::span(positions, count), duration(timeout_ns));
   if (!part.ok()) return fail(part.error());

@@ -120,6 +120,11 @@ Result<std::uint64_t> Client::grow_region(std::uint64_t id,
   return public_result(impl_->regions.grow(id, positions, timeout));
 }
 
+Status Client::back_region(std::uint64_t id, std::span<const std::uint32_t> positions,
+                           Duration timeout) {
+  return public_result(impl_->regions.back(id, positions, timeout));
+}
+
 Status Client::shrink_region(std::uint64_t id, std::uint64_t part, Duration timeout, bool idle) {
   return public_result(impl_->regions.shrink(id, part, timeout, idle));
 }

@@ -27,6 +27,8 @@ class Regions {
   Result<kvd_client::Region> reserve(std::uint64_t bytes, Nanoseconds timeout);
   Result<std::uint64_t> grow(std::uint64_t id, std::span<const std::uint32_t> positions,
                              Nanoseconds timeout);
+  /// Grows a region whose daemon is gone, by memory of this process. It never shrinks again.
+  Status back(std::uint64_t id, std::span<const std::uint32_t> positions, Nanoseconds timeout);
   Status shrink(std::uint64_t id, std::uint64_t part, Nanoseconds timeout, bool idle);
   Result<std::uint64_t> share(std::uint64_t id, const kvd_client::Demand& demand,
                               Nanoseconds timeout);

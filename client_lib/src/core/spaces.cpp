@@ -151,6 +151,29 @@ Status Regions::stand(const RegionMapping& space, const RegionMapping& part,
   return {};
 }
 
+Status Regions::back(std::uint64_t id, std::span<const std::uint32_t> positions,
+                     Nanoseconds timeout) {
+  KVD_ASSIGN_OR_RETURN(const auto turn, link_.enter(link_.deadline(timeout)));
+  KVD_ASSIGN_OR_RETURN(RegionBook::Entry* const entry, space(id));
+  const SessionPtr session = link_.connector().session();
+  if (entry->session.lock() == session && !session->gone()) {
+    return invalid("the kvd of region " + std::to_string(id) +
+                   " is there: ask it for memory with kvd_region_grow");
+  }
+  RegionMapping& mapping = *entry->mapping;
+  KVD_TRY(check_positions(mapping, positions));
+  KVD_ASSIGN_OR_RETURN(const auto change, MappingHold::of_process().need_change());
+  for (const std::uint32_t position : positions) {
+    const Status mapped = mapping.range->map_own(offset_of(mapping, position), mapping.slab_bytes);
+    if (!mapped.ok()) {
+      (void)leave(mapping, positions);
+      return mapped;
+    }
+  }
+  for (const std::uint32_t position : positions) mapping.mapped[position] = true;
+  return {};
+}
+
 Status Regions::shrink(std::uint64_t id, std::uint64_t part, Nanoseconds timeout, bool idle) {
   const TimePoint until = link_.deadline(timeout);
   KVD_ASSIGN_OR_RETURN(const auto turn, link_.enter(until));

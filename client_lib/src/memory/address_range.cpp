@@ -114,6 +114,14 @@ Status AddressRange::map_from(Bytes offset, Bytes size, const SlabRange& from, B
   return keep_private(raw, size);
 }
 
+Status AddressRange::map_own(Bytes offset, Bytes size) {
+  KVD_TRY(check_inside(offset, size));
+  void* raw = ::mmap(data_ + offset.value, size.size(), PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+  if (raw == MAP_FAILED) return mapping_error("mapping memory", size);
+  return keep_private(raw, size);
+}
+
 Status AddressRange::unmap(Bytes offset, Bytes size) {
   KVD_TRY(check_inside(offset, size));
   void* raw = ::mmap(data_ + offset.value, size.size(), PROT_NONE,

@@ -30,6 +30,7 @@ class AddressRange final : public SlabRange {
   Status map(Bytes offset, Bytes size, const UniqueFd& file) override;
   Status map_from(Bytes offset, Bytes size, const SlabRange& from, Bytes from_offset) override;
   Status unmap(Bytes offset, Bytes size) override;
+  Status map_own(Bytes offset, Bytes size) override;
   bool forsake() override;
 
   [[nodiscard]] std::byte* data() const override { return data_; }

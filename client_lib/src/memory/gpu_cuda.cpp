@@ -34,7 +34,7 @@ Status idle_after(const cuda::Driver& driver, CUresult result) {
 }
 
 /// Memory of this process, of zeros: what an attention kernel reads by mistake is no NaN.
-Result<cuda::PhysicalMemory> make_scratch(const cuda::PrimaryContext& context, Bytes size) {
+Result<cuda::PhysicalMemory> make_own(const cuda::PrimaryContext& context, Bytes size) {
   const cuda::Driver& driver = context.driver();
   struct Mapped {
     cuda::PhysicalMemory memory;
@@ -94,7 +94,7 @@ class GpuRange final : public SlabRange {
   Status back_gaps(Bytes slab) override {
     const cuda::ScopedCurrent current(context_);
     KVD_TRY(current.status());
-    auto made = make_scratch(context_, slab);
+    auto made = make_own(context_, slab);
     if (!made.ok()) {
       return make_error(made.error().code,
                         "a slab to stand where a region has no memory: " + made.error().message +
@@ -114,6 +114,13 @@ class GpuRange final : public SlabRange {
     const cuda::ScopedCurrent current(context_);
     KVD_TRY(current.status());
     return replace(offset, slab->second.memory);
+  }
+
+  Status map_own(Bytes offset, Bytes size) override {
+    const cuda::ScopedCurrent current(context_);
+    KVD_TRY(current.status());
+    KVD_ASSIGN_OR_RETURN(auto made, make_own(context_, size));
+    return replace(offset, std::make_shared<const cuda::PhysicalMemory>(std::move(made)));
   }
 
   Status unmap(Bytes offset, Bytes) override {

@@ -29,6 +29,8 @@ class SlabRange {
   /// Maps what stands at `from_offset` of another range of the same memory here as well, ready to
   /// be used. Precondition: nothing stands here.
   virtual Status map_from(Bytes offset, Bytes size, const SlabRange& from, Bytes from_offset) = 0;
+  /// Maps a slab of this process's own, of zeros. Precondition: nothing stands here.
+  virtual Status map_own(Bytes offset, Bytes size) = 0;
   /// Unmaps the slab; its addresses stay reserved.
   virtual Status unmap(Bytes offset, Bytes size) = 0;
 

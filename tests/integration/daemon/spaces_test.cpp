@@ -1,4 +1,5 @@
 // Regions that grow and shrink: several engines share one pool of a real kvd.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -214,6 +215,14 @@ TEST_F(DaemonSpaces, OutliveTheirDaemonAndAreFreedThen) {
   ASSERT_TRUE(kvd_.wait());
   EXPECT_EQ(engine.grow({4}, std::chrono::milliseconds(200)).code(), ErrorCode::kUnavailable);
   EXPECT_EQ(engine.at(3)[kSlab - 1], std::byte{0x33}) << "it is still there";
+  const std::vector<std::uint32_t> more{4, 7};
+  ASSERT_TRUE(engine.client.back_region(engine.region.id, more, kPatience).ok());
+  EXPECT_EQ(*engine.at(7), std::byte{0}) << "memory of the process's own";
+  std::memset(engine.at(4), 0x44, kSlab);
+  EXPECT_EQ(engine.at(3)[0], std::byte{0x33});
+  EXPECT_EQ(engine.client.back_region(engine.region.id, more, kPatience).code(),
+            ErrorCode::kInvalidArgument)
+      << "it has memory";
   EXPECT_TRUE(engine.client.free_region(engine.region.id, kPatience).ok());
 }
 
@@ -246,6 +255,9 @@ TEST_F(DaemonSpaces, AreHadFromC) {
   EXPECT_EQ(kvd_region_shrink(handle, region.id, part, kTimeout), KVD_OK);
   EXPECT_EQ(kvd_region_shrink(handle, region.id, part, kTimeout), KVD_NOT_FOUND);
   EXPECT_EQ(kvd_region_grow(handle, region.id, nullptr, 1, kTimeout, &part), KVD_INVALID_ARGUMENT);
+  EXPECT_EQ(kvd_region_back(handle, region.id, nullptr, 1, kTimeout), KVD_INVALID_ARGUMENT);
+  EXPECT_EQ(kvd_region_back(handle, region.id, positions, 2, kTimeout), KVD_INVALID_ARGUMENT);
+  EXPECT_THAT(kvd_last_error(), testing::HasSubstr("kvd_region_grow")) << "its kvd is there";
   EXPECT_EQ(kvd_region_share(handle, region.id, nullptr, kTimeout, &bytes), KVD_INVALID_ARGUMENT);
   EXPECT_EQ(kvd_region_free(handle, region.id, kTimeout), KVD_OK);
   kvd_close(handle);

@@ -116,6 +116,26 @@ TEST_F(CudaRegions, StrayAccessesToWhatHasNoMemoryHarmNobody) {
   EXPECT_TRUE(all_returned(kvd_));
 }
 
+TEST_F(CudaRegions, GrowByMemoryOfTheProcessOnceTheirDaemonIsGone) {
+  auto client = open_for_cuda(kvd_);
+  ASSERT_TRUE(client.ok()) << client.error().message;
+  const auto region = client->reserve_region(4 * kSlab, kPatience);
+  ASSERT_TRUE(region.ok()) << region.error().message;
+  const auto at = [&](std::uint32_t position) { return region->address + position * kSlab; };
+  const std::vector<std::uint32_t> lent{0}, own{1, 3};
+  ASSERT_TRUE(client->grow_region(region->id, lent, kPatience).ok());
+  gpu_.write(at(0), std::vector<std::byte>(kSlab, std::byte{5}));
+  EXPECT_EQ(client->back_region(region->id, own, kPatience).code(), ErrorCode::kInvalidArgument);
+  kvd_.signal(SIGKILL);
+  ASSERT_TRUE(kvd_.wait());
+  ASSERT_TRUE(poll_until([&] { return client->back_region(region->id, own, kPatience).ok(); }));
+  EXPECT_EQ(gpu_.read(at(3), kSlab), std::vector<std::byte>(kSlab));
+  gpu_.write(at(1), std::vector<std::byte>(kSlab, std::byte{6}));
+  EXPECT_EQ(gpu_.read(at(0), kSlab), std::vector<std::byte>(kSlab, std::byte{5}));
+  EXPECT_EQ(gpu_.read(at(1), kSlab), std::vector<std::byte>(kSlab, std::byte{6}));
+  EXPECT_TRUE(client->free_region(region->id, kPatience).ok());
+}
+
 // The caller has seen the end of what used the part; other work goes on, a capture too.
 TEST_F(CudaRegions, AnIdlePartGoesWithoutWaitingForTheGpu) {
   auto client = open_for_cuda(kvd_);
