@@ -142,6 +142,16 @@ class TwoEngines(unittest.TestCase):
         one.end()
 
     @nightly
+    def test_without_kvd_a_small_one_gets_memory_of_its_own(self) -> None:
+        one = self.engine("one", KVD)
+        next_line(one, PATIENCE_S)
+        self.comes_to_keep(one, CHUNK)
+        self.kvd.kill()
+        self.burst(one, range(REQUESTS))
+        self.assertEqual(self.differing(self.answers(one, REQUESTS)), [])
+        one.end()
+
+    @nightly
     def test_without_a_kvd_and_with_too_few_chunks_it_is_as_large_as_asked_for(self) -> None:
         small = {**ROOM, "kv_cache_memory_bytes": 2 * CHUNK}
         for name, endpoint, room, said in (

@@ -38,6 +38,7 @@ class Region(Protocol):
 
     def grow(self, positions: Iterable[int], timeout: float = ...) -> int: ...
     def shrink(self, part: int, timeout: float = ..., *, idle: bool = ...) -> None: ...
+    def back(self, positions: Iterable[int]) -> None: ...
     def share(
         self, *, kept: int, least: int, wanted: int, grain: int, age_s: float = ...,
         needs: Sequence[kvd_client.Need] = ..., timeout: float = ...,
@@ -91,6 +92,7 @@ class Mapper:
         self._clock = clock
         self._parts: dict[int, int] = {}  # chunks with memory, and kvd's number for it
         self._spoilt: set[int] = set()  # chunks that may or may not have memory: it is not known
+        self._own: set[int] = set()  # chunks with memory of this process, since kvd is gone
         self._leaving: list[int] = []
         self._unheard: set[int] = set()  # leaving chunks that the scheduler's side never heard of
         self._fenced: list[tuple[Any, list[int]]] = []
@@ -157,6 +159,7 @@ class Mapper:
             return _REST_S
         except kvd_client.KvdError as fault:
             self._lose(fault)
+            self._back(demand.least)
             return _REST_S
         if self._news.is_down:
             logger.warning("kvd: the KV cache grows and shrinks again")
@@ -208,12 +211,32 @@ class Mapper:
         """kvd is gone, or it is another kvd that does not know the region: chunks that have memory
         keep it."""
         if not self._news.is_down:
-            logger.warning("kvd: the KV cache stays as large as it is: %s: %s",
+            logger.warning("kvd: the KV cache stays as large as it is, unless a request needs more: %s: %s",
                            type(fault).__name__, fault)  # fmt: skip
         stayed, self._leaving = self._leaving, []
         late, self._unheard = self._unheard, set()
         stayed = [chunk for chunk in stayed if chunk not in late]
         self._tell(grown=late, stayed=stayed, allowed=None, told=0, is_down=True)
+
+    def _back(self, count: int) -> None:
+        """Without kvd a request that needs more than there is would wait for ever, so the oldest gets
+        memory of this process: all that stock vLLM would have allocated, at most."""
+        have = len(self._parts) + len(self._own)
+        for chunk in self._geometry.elastic:
+            if have >= count:
+                return
+            if chunk in self._parts or chunk in self._spoilt or chunk in self._own:
+                continue
+            try:
+                self._region.back(self._geometry.chunks[chunk])
+            except kvd_client.InvalidArgument:
+                return  # kvd is there, and was only late
+            except kvd_client.KvdError as fault:
+                logger.warning("kvd: no memory for a request that waits: %s", fault)
+                return
+            self._own.add(chunk)
+            have += 1
+            self._tell(grown=[chunk])
 
     def _give_back(self) -> None:
         left = []

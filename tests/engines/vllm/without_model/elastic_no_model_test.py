@@ -80,7 +80,7 @@ class ElasticRig(Rig):
 
     def look(self) -> None:
         balloon, pool = self.balloon, self.scheduler.kv_cache_manager.block_pool
-        states, with_memory = balloon._state, set(self.mapper._parts)
+        states, with_memory = balloon._state, {*self.mapper._parts, *self.mapper._own}
         usable = 0
         for at, block in enumerate(pool.blocks[1:], 1):
             state = states[at // CHUNK]
@@ -240,18 +240,24 @@ class Elastic(unittest.TestCase):
             rig.check_blocks()
 
     def test_a_kvd_that_is_killed_costs_no_answer(self) -> None:
-        """The KV cache stays as large as it was, so a request that did not fit then would wait for ever."""
         kvd = self.kvd()
         rig = self.rig(kvd, StockOrder, SEEDS[0])
+        self.play(rig, 600, events={300: kvd.kill, 450: kvd.start})
 
-        def kill_while_it_is_large() -> None:
-            for _ in range(2000):
-                if rig.balloon.granted_blocks >= 310 // TOKENS + 1:  # for the longest
-                    return kvd.kill()
-                rig.step()
-            self.fail(f"{rig.balloon.granted_blocks} blocks are granted")
-
-        self.play(rig, 600, events={200: kill_while_it_is_large, 450: kvd.start})
+    def test_without_kvd_a_request_gets_what_it_needs_and_no_more(self) -> None:
+        kvd = self.kvd()
+        rig = self.rig(kvd, StockOrder, SEEDS[0])
+        self.assertEqual(rig.balloon.granted_blocks, CHUNK - 1)
+        kvd.kill()
+        longest = 250 + 60
+        for _ in range(3):
+            rig.add([rig.random.randrange(3, 1900) for _ in range(250)], longest - 250)
+        rig.run_dry()
+        rig.check_answers()
+        rig.check_blocks()
+        needed = -(-(longest // TOKENS + 1) // CHUNK)
+        self.assertLessEqual(rig.balloon.granted_blocks, (needed + 1) * CHUNK)
+        self.assertGreaterEqual(rig.balloon.granted_blocks, longest // TOKENS)
 
     def test_a_block_that_is_not_claimed_is_seen(self) -> None:
         """The control: a balloon that lets go of blocks which have no memory."""
