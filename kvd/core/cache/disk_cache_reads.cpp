@@ -43,7 +43,7 @@ DiskCache::Asked DiskCache::asked_by(const Request& request, const store::KeySpa
   asked.block_tokens = session.shape.block_tokens;
   asked.saved = Knowledge::saved(session);
   asked.prefill_token = planner::Seconds(Knowledge::prefill_token_s(session));
-  asked.ahead = planner::Seconds(knowledge_.prefill_ahead_s(session));
+  asked.ahead = planner::Seconds(knowledge_.prefill_ahead_s(request));
   return asked;
 }
 

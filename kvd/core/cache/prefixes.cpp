@@ -116,7 +116,7 @@ Prefixes::Usable Prefixes::wanted(const Request& request, Usable usable) {
   costs.bandwidth = BytesPerSecond{knowledge_.fetch_rate(device)};
   costs.queued = store_.transfers.coming(device);
   costs.prefill_per_token = planner::Seconds(Knowledge::prefill_token_s(session));
-  costs.ahead = planner::Seconds(knowledge_.prefill_ahead_s(session));
+  costs.ahead = planner::Seconds(knowledge_.prefill_ahead_s(request));
   if (context_.load->decide(costs, session.costs.load) > Tokens(0)) return usable;
   return {usable.in_hbm > 0 ? Found::kInHbm : Found::kNothing, usable.in_hbm, usable.in_hbm};
 }

@@ -39,6 +39,10 @@ std::int64_t made_up(const planner::RotationRequest& request, double step_s) {
   return static_cast<std::int64_t>(sure * std::max(0.0, gains));
 }
 
+Tokens left_of_prompt(const Request& request) {
+  return std::max(Tokens(0), request.goal.prompt - request.progress.planned);
+}
+
 void follow(double& mean, double observed) {
   mean = mean == 0 ? observed : mean + kWeight * (observed - mean);
 }
@@ -111,15 +115,18 @@ double Knowledge::prefill_token_s(const Session& session) {
   return kUsualPrefill * prefill_cost(session).value_or(1);
 }
 
-double Knowledge::prefill_ahead_s(const Session& session) const {
-  return prefill_token_s(session) * static_cast<double>(prefill_ahead(session).value);
+double Knowledge::prefill_ahead_s(const Request& request) const {
+  const Session& session = requests_.session_of(request);
+  Tokens others = prefill_ahead(session);
+  const bool is_inside = !request.waits() || request.order.claim != 0;
+  if (is_inside) others -= left_of_prompt(request);
+  return prefill_token_s(session) * static_cast<double>(others.value);
 }
 
 Tokens Knowledge::prefill_ahead(const Session& session) const {
   Tokens left;
-  requests_.each_inside_of(session.id, [&](const Request& request) {
-    left += std::max(Tokens(0), request.goal.prompt - request.progress.planned);
-  });
+  requests_.each_inside_of(session.id,
+                           [&](const Request& request) { left += left_of_prompt(request); });
   return left;
 }
 

@@ -79,8 +79,8 @@ class Knowledge {
   [[nodiscard]] static std::optional<Slo> own_goals(const Costs& costs, Tokens prompt);
   /// What a token of a prompt costs; a guess until the engine's steps have shown it.
   [[nodiscard]] static double prefill_token_s(const Session& session);
-  /// How long the engine computes prompts that have begun before it gets to another one.
-  [[nodiscard]] double prefill_ahead_s(const Session& session) const;
+  /// How long the engine computes prompts that have begun before it gets to this one.
+  [[nodiscard]] double prefill_ahead_s(const Request& request) const;
   /// What computing its prompts costs, as a multiple of that guess; none: not measured yet.
   [[nodiscard]] static std::optional<double> prefill_cost(const Session& session);
   /// What a byte of its full blocks saves a request that need not compute them, going by the guess.

@@ -164,6 +164,17 @@ TEST_F(DiskCacheTest, NobodyWaitsPastTheTimeOfComputing) {
   finish(orders);
 }
 
+TEST_F(DiskCacheTest, NobodyComputesAheadOfItself) {
+  Session& session = with_on_disk(8);
+  session.costs.prefill_token_s = 5e-3;
+  Request& request = asked(session, 9, 7);
+  ground.requests.make_claim(request);
+  EXPECT_EQ(sut.find(request), Found::kSoon);
+  const auto orders = read();
+  EXPECT_EQ(orders.at(0).block.patience, std::chrono::milliseconds(40));
+  finish(orders);
+}
+
 TEST_F(DiskCacheTest, WhoWaitsForAReadThatIsStuckComputesSoon) {
   Session& session = with_on_disk(8);
   session.costs.prefill_token_s = 5e-3;
