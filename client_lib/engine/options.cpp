@@ -23,6 +23,7 @@ Examples:
 Models:
   --model reads GGUF files of the architecture "llama" with F32, F16 or BF16 tensors.
   --random makes one: layers, hidden, heads, kv_heads, head_dim, ff, vocab, context, seed.
+  That model is made up: its answers are words that mean nothing, one phrase a token.
   A model without a vocabulary takes text as bytes; one with a vocabulary takes and makes token ids.
 
 Requests (POST /v1/completions):

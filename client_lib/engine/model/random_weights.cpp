@@ -58,6 +58,7 @@ Weights random_weights(const RandomModel& shape) {
   Weights out;
   out.model = model;
   out.name = "kvd-random";
+  out.made_up = true;
   out.embedding = random.matrix(model.vocabulary, model.hidden, kEmbeddingScale);
   for (std::uint32_t layer = 0; layer < model.layers; ++layer) {
     out.layers.push_back(random_layer(model, random));

@@ -38,6 +38,7 @@ struct Weights {
   std::vector<float> rope_factors;  ///< divide the frequencies of RoPE; empty: none
   bool has_vocabulary = false;      ///< the file has one, which this engine does not read
   std::optional<Token> end_token;   ///< of that vocabulary
+  bool made_up = false;             ///< by random_weights()
 };
 
 /// From a GGUF file of a llama. Errors: as MappedFile, Gguf and read_hyperparameters.

@@ -98,7 +98,6 @@ class Scheduler {
   void advance(const std::vector<Run>& runs, const std::vector<std::vector<float>>& logits);
   /// Whether the request has ended with this token.
   bool take_token(std::uint64_t request, Job& job, std::span<const float> logits);
-  [[nodiscard]] std::string text_of(Token token) const;
   void end_job(Jobs::iterator job, const Error& error);
   void give_back(std::uint64_t request);
   void give_back_late();

@@ -3,13 +3,11 @@
 #include <utility>
 
 #include "client_lib/engine/serve/scheduler.hpp"
+#include "client_lib/engine/text/token_text.hpp"
 
 /// One iteration: agreeing upon it, computing it, and what becomes of its tokens.
 namespace kvd::engine {
 namespace {
-
-/// A text is bytes and a byte is a token where the model brings no vocabulary.
-constexpr Token kBytes = 256;
 
 Error lost() { return make_error(ErrorCode::kUnavailable, "kvd has gone"); }
 
@@ -186,7 +184,7 @@ bool Scheduler::take_token(std::uint64_t request, Job& job, std::span<const floa
     return finish(FinishReason::kStop, job.matcher.flush());
   }
   job.tokens.push_back(token);
-  Piece piece{token, job.matcher.feed(text_of(token)), std::nullopt};
+  Piece piece{token, job.matcher.feed(text_of(weights_, token)), std::nullopt};
   if (job.asked.wants_digests) piece.digest = digest(logits);
   {
     const std::lock_guard lock(mutex_);
@@ -196,12 +194,6 @@ bool Scheduler::take_token(std::uint64_t request, Job& job, std::span<const floa
   if (job.matcher.matched()) return finish(FinishReason::kStop, {});
   if (job.made() < job.asked.max_tokens) return false;
   return finish(FinishReason::kLength, job.matcher.flush());
-}
-
-std::string Scheduler::text_of(Token token) const {
-  if (weights_.has_vocabulary || token >= kBytes) return {};
-  std::string text(1, static_cast<char>(token));
-  return text;
 }
 
 }  // namespace kvd::engine

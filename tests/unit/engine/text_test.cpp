@@ -1,7 +1,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "client_lib/engine/text/stop_matcher.hpp"
+#include "client_lib/engine/text/token_text.hpp"
 #include "client_lib/engine/text/utf8_stream.hpp"
 
 namespace kvd::engine {
@@ -56,6 +59,27 @@ TEST(Utf8Stream, ReplacesWhatIsNoCharacter) {
   EXPECT_EQ(utf8("\xED\xA0\x80"), mark + mark + mark);  // a surrogate
   EXPECT_EQ(utf8("\xF4\x90\x80\x80"), mark + mark + mark + mark);
   EXPECT_EQ(utf8("a\xE2\x82"), "a" + mark);
+}
+
+TEST(TokenText, IsTheByteOfATokenWhereTheModelBringsNothingElse) {
+  const Weights bytes;
+  EXPECT_EQ(text_of(bytes, 'a'), "a");
+  EXPECT_EQ(text_of(bytes, 0), std::string(1, '\0'));
+  EXPECT_EQ(text_of(bytes, 256), "");
+  Weights with_vocabulary;
+  with_vocabulary.has_vocabulary = true;
+  EXPECT_EQ(text_of(with_vocabulary, 'a'), "");
+}
+
+TEST(TokenText, OfAMadeUpModelIsAPhrase) {
+  const Weights made = random_weights(*parse_random_model("layers=1,hidden=8,heads=1,kv_heads=1"));
+  std::set<std::string> phrases;
+  for (Token token = 0; token < 256; ++token) {
+    EXPECT_THAT(text_of(made, token), testing::MatchesRegex(" [a-z]+ the [a-z]+"));
+    phrases.insert(text_of(made, token));
+  }
+  EXPECT_EQ(phrases.size(), 256U);
+  EXPECT_EQ(text_of(made, 1000), text_of(made, 1000 % 256));
 }
 
 }  // namespace
