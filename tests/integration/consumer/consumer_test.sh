@@ -1,8 +1,8 @@
 #!/bin/sh
-# usage: consumer_test.sh CMAKE BUILD_DIR PROJECT_DIR CXX CXX_FLAGS
+# usage: consumer_test.sh CMAKE BUILD_DIR PROJECT_DIR CC CXX FLAGS
 # The flags matter to sanitizer builds: a library built with one loads only into such a program.
 set -eu
-cmake=$1 build=$2 project=$3 cxx=$4 flags=$5
+cmake=$1 build=$2 project=$3 cc=$4 cxx=$5 flags=$6
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -41,7 +41,11 @@ grep -q '^no kvd: ' "$work/example.log" || fail "the example: $(cat "$work/examp
 
 PKG_CONFIG_PATH=$(dirname "$(find "$work/prefix" -name kvd_client.pc)")
 export PKG_CONFIG_PATH
-# shellcheck disable=SC2046,SC2086 # both are lists of words
-"$cxx" $flags "$project/consumer.cpp" -o "$work/by_pkg_config" \
-  $(pkg-config --cflags --libs kvd_client)
-LD_LIBRARY_PATH=$(dirname "$library") "$work/by_pkg_config"
+found=$(pkg-config --cflags --libs kvd_client)
+# shellcheck disable=SC2086 # both are lists of words
+"$cxx" -std=c++20 $flags "$project/consumer.cpp" -o "$work/by_pkg_config_cpp" $found
+# shellcheck disable=SC2086
+"$cc" -Werror $flags "$project/consumer.c" -o "$work/by_pkg_config_c" $found
+for language in cpp c; do
+  LD_LIBRARY_PATH=$(dirname "$library") "$work/by_pkg_config_$language"
+done
