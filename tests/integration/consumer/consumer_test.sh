@@ -24,11 +24,28 @@ if grep -rlE '#include +["<](ipc|kvd|kernels|client_lib)/' "$work/prefix" --incl
   fail "installed headers include headers that are not installed"
 fi
 
-"$cmake" -S "$project" -B "$work/build" -DCMAKE_PREFIX_PATH="$work/prefix" \
-  -DCMAKE_CXX_COMPILER="$cxx" -DCMAKE_CXX_FLAGS="$flags" -DCMAKE_C_FLAGS="$flags"
-"$cmake" --build "$work/build"
-"$work/build/consumer_cpp"
-"$work/build/consumer_c"
+# builds_against NAME PREFIX PKG_CONFIG_PATH: the project, by CMake and by pkg-config.
+builds_against() {
+  "$cmake" -S "$project" -B "$work/$1" -DCMAKE_PREFIX_PATH="$2" -DCMAKE_C_COMPILER="$cc" \
+    -DCMAKE_CXX_COMPILER="$cxx" -DCMAKE_CXX_FLAGS="$flags" -DCMAKE_C_FLAGS="$flags"
+  "$cmake" --build "$work/$1"
+  "$work/$1/consumer_cpp"
+  "$work/$1/consumer_c"
+  found=$(PKG_CONFIG_PATH=$3 pkg-config --cflags --libs kvd_client)
+  # shellcheck disable=SC2086 # both are lists of words
+  "$cxx" -std=c++20 $flags "$project/consumer.cpp" -o "$work/$1/by_pkg_config_cpp" $found
+  # shellcheck disable=SC2086
+  "$cc" -Werror $flags "$project/consumer.c" -o "$work/$1/by_pkg_config_c" $found
+}
+
+builds_against installed "$work/prefix" "$(dirname "$(find "$work/prefix" -name kvd_client.pc)")"
+for language in cpp c; do
+  LD_LIBRARY_PATH=$(dirname "$library") "$work/installed/by_pkg_config_$language"
+done
+
+# Where nothing is installed, the programs find the library without being told.
+builds_against built "$build" "$build/lib/pkgconfig"
+for language in cpp c; do "$work/built/by_pkg_config_$language"; done
 
 # The installed example, which finds no kvd here and says so.
 "$cmake" -S "$documents/examples/region" -B "$work/example" -DCMAKE_PREFIX_PATH="$work/prefix" \
@@ -38,14 +55,3 @@ if KVD_ENDPOINT=/nonexistent/attach.sock "$work/example/region" 2>"$work/example
   fail "the example ran without a kvd"
 fi
 grep -q '^no kvd: ' "$work/example.log" || fail "the example: $(cat "$work/example.log")"
-
-PKG_CONFIG_PATH=$(dirname "$(find "$work/prefix" -name kvd_client.pc)")
-export PKG_CONFIG_PATH
-found=$(pkg-config --cflags --libs kvd_client)
-# shellcheck disable=SC2086 # both are lists of words
-"$cxx" -std=c++20 $flags "$project/consumer.cpp" -o "$work/by_pkg_config_cpp" $found
-# shellcheck disable=SC2086
-"$cc" -Werror $flags "$project/consumer.c" -o "$work/by_pkg_config_c" $found
-for language in cpp c; do
-  LD_LIBRARY_PATH=$(dirname "$library") "$work/by_pkg_config_$language"
-done

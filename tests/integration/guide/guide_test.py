@@ -109,6 +109,8 @@ class Typed(unittest.TestCase):
             "kvd-engine --random": f"kvd-engine --port {self.engine} --random",
             "/run/kvd/": f"{self.folder}/kvd/",
             "/etc/kvd/kvd.toml": f"{ROOT}/deploy/config/kvd.toml",
+            '"$PWD/build/quick': f'"{Path(BINARIES).parent}',
+            "-S client_lib/": f"-S {ROOT}/client_lib/",
         }.items():
             script = script.replace(there, here)
         runtime = {"XDG_RUNTIME_DIR": str(self.folder),
@@ -150,6 +152,7 @@ class Typed(unittest.TestCase):
         for page in ("configuration.md", "console.md", "rest.md", "metrics.md", "alerts.md",
                      "nodes.md", "troubleshooting.md"):  # fmt: skip
             self.type_page(page, before=start)
+        self.type_page("attach.md", ("sudo apt", "python3 -m venv", "venv/bin"), start)
         printed = self.type_page("policies.md", ("kvd-sim",), start)
         self.assertRegex(printed, r"rotation +lvf|rotation.policy +lvf|lvf")
 
