@@ -8,6 +8,7 @@
 #include <iterator>
 #include <map>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -508,21 +509,46 @@ int run_drain(Arguments& arguments) {
   return follow_drain(arguments, *std::move(document));
 }
 
-/// The command that an unknown word was meant to be; "": all words are known.
+/// `nearest` becomes the other word where that is nearer to what was written, or the first.
+void take_nearer(std::string_view written, const std::string& other, std::string& nearest) {
+  const bool nearer = edit_distance(written, other) < edit_distance(written, nearest);
+  if (nearest.empty() || nearer) nearest = other;
+}
+
+/// The option of a command, or of those it is in, that another one was meant to be; "": it is one,
+/// or like none.
+std::string meant_option(const CLI::App* command, const std::string& word) {
+  constexpr std::size_t kMostSlips = 2;
+  const std::string name = word.substr(0, word.find('='));
+  std::string nearest;
+  for (; command != nullptr; command = command->get_parent()) {
+    for (const CLI::Option* option : command->get_options()) {
+      for (const std::string& bare : option->get_lnames()) take_nearer(name, "--" + bare, nearest);
+    }
+  }
+  return name == nearest || edit_distance(name, nearest) > kMostSlips ? "" : nearest;
+}
+
+/// What an unknown word was meant to be, said to a person; "": all words are known, or like none.
 std::string misspelt(const CLI::App& app, int argc, char** argv) {
   const CLI::App* at = &app;
+  bool values = false;  // follow, no commands
   for (int i = 1; i < argc; ++i) {
     const std::string word = argv[i];
     if (word == "--url" || word == "--token-file") ++i;
-    if (word.starts_with("-")) continue;
-    std::string nearest;
-    for (const CLI::App* command : at->get_subcommands([](const CLI::App*) { return true; })) {
-      const std::string& name = command->get_name();
-      if (nearest.empty() || edit_distance(word, name) < edit_distance(word, nearest)) {
-        nearest = name;
+    if (word.starts_with("--")) {
+      const std::string option = meant_option(at, word);
+      if (!option.empty()) {
+        return std::string("\"").append(word).append("\" is no option; the nearest is ") + option;
       }
     }
-    if (nearest.empty()) return "";  // values
+    if (values || word.starts_with("-")) continue;
+    std::string nearest;
+    for (const CLI::App* command : at->get_subcommands([](const CLI::App*) { return true; })) {
+      take_nearer(word, command->get_name(), nearest);
+    }
+    values = nearest.empty();
+    if (values) continue;
     if (nearest != word) {
       return std::string("\"").append(word).append("\" is no command; the nearest is ") + nearest;
     }

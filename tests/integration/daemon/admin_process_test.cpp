@@ -227,6 +227,9 @@ TEST_F(AdminProcess, EachChangeOfASettingIsToldAndItsOriginShown) {
   EXPECT_THAT(output_of(built_program("kvd") + " --print-config --config " + kvd_.config_file()),
               AllOf(HasSubstr("policy = \"fcfs\""), HasSubstr("tbt = \"50ms\"")));
   EXPECT_THAT(output_of(ctl + "stauts 2>&1"), HasSubstr("the nearest is status"));
+  EXPECT_THAT(output_of(ctl + "status --jsn 2>&1"), HasSubstr("the nearest is --json"));
+  EXPECT_THAT(output_of(ctl + "drain 3 --dedline=60 2>&1"), HasSubstr("nearest is --deadline"));
+  EXPECT_THAT(output_of(ctl + "status --backwards 2>&1"), Not(HasSubstr("nearest")));
 }
 
 TEST_F(AdminProcess, WrongTokensAreCountedAndTold) {
