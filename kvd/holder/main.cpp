@@ -241,7 +241,7 @@ class Holder {
       "found again after a crash. SIGUSR1: ends kvd in order and starts it again (an "
       "upgrade).\n"
       "SIGTERM, SIGINT: end both, and the cache with them. SIGHUP is passed on.\n\n"
-      "  --help, --version   print and exit\n\n"
+      "  --help, -h, --version, -V   print and exit\n\n"
       "Exit status: the program's, 128 + N where signal N ended it; 2 for wrong usage.\n",
       status == 0 ? stdout : stderr);
   std::exit(status_after_output("kvd-holder", status));
@@ -257,8 +257,8 @@ int main(int argc, char** argv) {
   int at = 1;
   for (; at < argc && argv[at][0] == '-'; ++at) {
     const std::string flag = argv[at];
-    if (flag == "--help") usage(0);
-    if (flag == "--version") {
+    if (flag == "--help" || flag == "-h") usage(0);
+    if (flag == "--version" || flag == "-V") {
       std::puts("kvd-holder " KVD_VERSION);
       return kvd::status_after_output("kvd-holder", 0);
     }

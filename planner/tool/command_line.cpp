@@ -107,11 +107,15 @@ int one(Decide decide, std::istream& in, std::ostream& out, std::ostream& err) {
 
 int run_kvd_plan(std::span<const std::string_view> arguments, std::istream& in, std::ostream& out,
                  std::ostream& err) {
-  if (std::find(arguments.begin(), arguments.end(), "--help") != arguments.end()) {
+  const auto asked = [&](std::string_view name, std::string_view letter) {
+    return std::any_of(arguments.begin(), arguments.end(),
+                       [&](std::string_view one) { return one == name || one == letter; });
+  };
+  if (asked("--help", "-h")) {
     out << kUsage;
     return 0;
   }
-  if (std::find(arguments.begin(), arguments.end(), "--version") != arguments.end()) {
+  if (asked("--version", "-V")) {
     out << "kvd-plan " KVD_VERSION "\n";
     return 0;
   }

@@ -46,11 +46,12 @@ class ManPages(unittest.TestCase):
 
     def test_every_program_has_a_version_and_the_same_status_for_wrong_use(self) -> None:
         for name in [*self.names, "kvd-admin"]:
-            for arguments, status in ((["--version"], 0), (["--help"], 0), (["--no-such"], 2)):
+            for arguments, status in ((["--version"], 0), (["-V"], 0), (["--help"], 0), (["-h"], 0),
+                                      (["--no-such"], 2)):  # fmt: skip
                 run = subprocess.run([BINARIES / name, *arguments], capture_output=True, text=True,
                                      stdin=subprocess.DEVNULL, timeout=60)  # fmt: skip
                 self.assertEqual(run.returncode, status, f"{name} {arguments}: {run.stderr}")
-                if arguments == ["--version"]:
+                if arguments in (["--version"], ["-V"]):
                     self.assertRegex(run.stdout, rf"^{name} \d+\.\d+\.\d+\n$")
 
     @unittest.skipUnless(shutil.which("groff"), "groff is not installed")
