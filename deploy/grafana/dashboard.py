@@ -1,4 +1,4 @@
-"""Makes deploy/grafana/kvd.json, the dashboard, out of the metric catalogue.
+"""Makes deploy/grafana/kvd.json, the dashboard of all metrics, out of the metric catalogue.
 
     python3 deploy/grafana/dashboard.py build/release/bin/kvd-metric-list > deploy/grafana/kvd.json
 
@@ -112,24 +112,32 @@ def variable(name: str, query: str) -> Json:
             "current": {"text": ["All"], "value": ["$__all"], "selected": True}}  # fmt: skip
 
 
-def dashboard(metrics: list[Metric]) -> Json:
+def document(uid: str, title: str, description: str, variables: list[Json], panels: list[Json]) -> Json:
+    """A dashboard about the nodes that its reader chooses, with links to the others of kvd."""
     return {
-        "uid": "kvd",
-        "title": "kvd",
-        "description": "KV-cache memory of LLM inference engines",
+        "uid": uid,
+        "title": title,
+        "description": description,
         "tags": ["kvd"],
         "schemaVersion": 38,
         "editable": True,
         "graphTooltip": 1,
         "time": {"from": "now-30m", "to": "now"},
         "refresh": "10s",
+        "links": [{"type": "dashboards", "title": "kvd", "tags": ["kvd"], "asDropdown": False,
+                   "includeVars": True, "keepTime": True}],
         "templating": {"list": [
             {"name": "datasource", "type": "datasource", "query": "prometheus"},
             variable("job", "label_values(kvd_uptime_seconds, job)"),
             variable("instance", 'label_values(kvd_uptime_seconds{job=~"$job"}, instance)'),
+            *variables,
         ]},
-        "panels": panels(metrics),
+        "panels": panels,
     }  # fmt: skip
+
+
+def dashboard(metrics: list[Metric]) -> Json:
+    return document("kvd", "kvd: all metrics", "Each metric of kvd, with what it means", [], panels(metrics))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The dashboard is what the catalogue makes of it, and the rules name metrics of the catalogue only."""
+"""The dashboards are what their programs make, and they and the rules name metrics of the catalogue only."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ import ctest
 
 ROOT = Path(__file__).parents[3]
 PROGRAM = f"{os.environ['KVDTEST_BIN_DIR']}/kvd-metric-list"
+METRIC = re.compile(r"(?<!:)\bkvd_[a-z0-9_]+")
 sys.path.insert(0, str(ROOT / "deploy/grafana"))
 
 import dashboard  # noqa: E402
+import glance  # noqa: E402
 
 
 class Dashboard(unittest.TestCase):
@@ -38,12 +40,32 @@ class Dashboard(unittest.TestCase):
         self.assertEqual(len({(p["title"], p["description"]) for p in shown}), len(shown))
 
 
+class Glance(unittest.TestCase):
+    def test_is_the_file_in_the_repository(self) -> None:
+        kept = json.loads((ROOT / "deploy/grafana/glance.json").read_text())
+        self.assertEqual(
+            glance.dashboard(), kept, "run: python3 deploy/grafana/glance.py > deploy/grafana/glance.json"
+        )
+
+    def test_names_metrics_of_the_catalogue(self) -> None:
+        known = {metric.name for metric in dashboard.catalogue(PROGRAM)}
+        named = {name.removesuffix("_bucket") for name in METRIC.findall(json.dumps(glance.dashboard()))}
+        self.assertLessEqual(named, known)
+        self.assertGreater(len(named), 20)
+
+    def test_no_panels_overlap(self) -> None:
+        cells = [(p["gridPos"]["x"] + x, p["gridPos"]["y"] + y) for p in glance.panels()
+                 for x in range(p["gridPos"]["w"]) for y in range(p["gridPos"]["h"])]  # fmt: skip
+        self.assertEqual(len(cells), len(set(cells)))
+        self.assertLess(max(x for x, _ in cells), 24)
+
+
 class Rules(unittest.TestCase):
     rules = (ROOT / "deploy/prometheus/kvd.rules.yml").read_text()
 
     def test_name_metrics_of_the_catalogue(self) -> None:
         known = {metric.name for metric in dashboard.catalogue(PROGRAM)}
-        named = set(re.findall(r"(?<!:)\bkvd_[a-z0-9_]+", self.rules)) - {"kvd_docs"}  # a label
+        named = set(METRIC.findall(self.rules)) - {"kvd_docs"}  # a label
         self.assertLessEqual(named, known)
         self.assertGreater(len(named), 10)
 
