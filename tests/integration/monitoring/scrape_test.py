@@ -1,16 +1,19 @@
-"""Debian's Prometheus scrapes a kvd under load: every query of the dashboard and of the rules works."""
+"""Debian's Prometheus scrapes a kvd under load: every query of the dashboards and of the rules works."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import tempfile
+import time
 import unittest
 import urllib.error
 import urllib.parse
 import urllib.request
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +24,7 @@ from redis_process import FOLDER, RedisProcess
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
 PROMETHEUS = Path(os.environ["KVDTEST_MONITORING"], "prometheus/prometheus")
-DASHBOARD = json.loads((DEPLOY / "grafana/kvd.json").read_text())
+DASHBOARDS = [json.loads((DEPLOY / f"grafana/{name}.json").read_text()) for name in ("kvd", "glance")]
 # On the host backend there is no GPU to tell of, and without Redis no server that nodes share.
 ABSENT = {"kvd_gpu_info"} | (set() if FOLDER else {"kvd_remote_"})
 
@@ -57,6 +60,11 @@ class Prometheus:
         found: list[Any] = self.ask("query", query=expression)["result"]
         return found
 
+    def had(self, expression: str, since: float) -> bool:
+        """At any time, as an annotation of the time from then to now."""
+        times = {"start": str(since), "end": str(time.time()), "step": "1"}
+        return bool(self.ask("query_range", query=expression, **times)["result"])
+
     def has(self, expression: str) -> bool:
         try:
             return bool(self.query(expression))
@@ -71,13 +79,40 @@ class Prometheus:
         self.process.wait()
 
 
-def panels() -> list[Any]:
-    return [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
+def queries() -> list[tuple[str, str]]:
+    """The title of each panel with one of its queries, and what fills the lists of choices."""
+    found = []
+    for dashboard in DASHBOARDS:
+        for panel in dashboard["panels"]:
+            found += [(panel["title"], target["expr"]) for target in panel.get("targets", [])]
+        for variable in dashboard["templating"]["list"]:
+            if values := re.fullmatch(r"label_values\((.*), (\w+)\)", variable["query"]):
+                found.append((variable["name"], f'count by ({values[2]}) ({values[1]}) > 0'))
+    return found
+
+
+def annotations() -> list[Any]:
+    return [each for dashboard in DASHBOARDS for each in dashboard.get("annotations", {"list": []})["list"]]
 
 
 def filled_in(expression: str) -> str:
-    """As Grafana sends it."""
-    return expression.replace("$__rate_interval", "10s").replace("$job", "kvd").replace("$instance", ".+")
+    """As Grafana sends it, with shorter times."""
+    for word, text in {"$__rate_interval": "10s", "$job": "kvd", "1m": "2s", "> 60": "> 2"}.items():
+        expression = expression.replace(word, text)
+    return re.sub(r"\$(instance|engine|domain|device)", ".+", expression)
+
+
+def left_of(named: list[tuple[str, str]], has_data: Callable[[str], bool]) -> list[tuple[str, str]]:
+    """Waits for all of them together, and returns those that still have no data."""
+    left = named
+
+    def all_have() -> bool:
+        nonlocal left
+        left = [each for each in left if not has_data(each[1])]
+        return not left
+
+    poll_until(all_have)
+    return left
 
 
 class Scrape(unittest.TestCase):
@@ -86,7 +121,7 @@ class Scrape(unittest.TestCase):
         # The load waits in line for its first tokens, for as long as the test takes.
         goals = "[slo.default]\nttft = '600s'\ntbt = '10s'\ntpot = '10s'\n"
         self.kvd = self.enterContext(KvdProcess(metrics=True, extra=self.remote(folder) + goals))
-        self.engine = self.start_engine()
+        self.engine = self.start_engine("load")
         self.prometheus = self.enterContext(
             Prometheus(folder, f"127.0.0.1:{self.kvd.metrics_port}"))  # fmt: skip
         self.come_true("rate(kvd_tokens_total[10s]) > 0")
@@ -101,11 +136,11 @@ class Scrape(unittest.TestCase):
         secret.chmod(0o600)
         return f"[remote]\nservers = '{redis.address}'\nsecret_file = '{secret}'\n"
 
-    def start_engine(self) -> subprocess.Popen[bytes]:
+    def start_engine(self, name: str) -> subprocess.Popen[bytes]:
         """Decodes for longer than the test takes."""
         engine = subprocess.Popen(
             [f"{os.environ['KVDTEST_BIN_DIR']}/kvd-pattern", "--endpoint", self.kvd.endpoint,
-             "--name", "load", "--requests", "900", "--prompt", "48", "--new", "48",
+             "--name", name, "--requests", "900", "--prompt", "48", "--new", "48",
              "--step-ms", "20", "--deadline", "600", "--json"], stdout=subprocess.DEVNULL)  # fmt: skip
         self.addCleanup(engine.wait)
         self.addCleanup(engine.kill)
@@ -121,11 +156,19 @@ class Scrape(unittest.TestCase):
         return found
 
     def test_every_panel_has_data(self) -> None:
-        for panel in panels():
-            for target in panel["targets"]:
-                with self.subTest(panel["title"]):
-                    if not any(name in target["expr"] for name in ABSENT):
-                        self.come_true(filled_in(target["expr"]))
+        second = self.start_engine("second")
+        self.come_true('kvd_engine_up{engine=~"second.+"}')
+        second.kill()  # so that there is an alert
+        there = [query for query in queries() if not any(name in query[1] for name in ABSENT)]
+        self.assertEqual(left_of(there, lambda query: self.prometheus.has(filled_in(query))), [])
+
+    def test_every_annotation_has_data(self) -> None:
+        begin = time.time() - 10
+        self.come_true("kvd_uptime_seconds > 4")  # a change is one of something that was there before
+        self.kvd.patch("/v1/policy", {"rotation": {"policy": "fcfs", "beta_f": 0.25}})
+        marks = [(each["name"], each["expr"]) for each in annotations()]
+        self.assertGreater(len(marks), 2)
+        self.assertEqual(left_of(marks, lambda query: self.prometheus.had(filled_in(query), begin)), [])
 
     def test_rules_are_sound_and_faults_are_seen(self) -> None:
         for group in self.prometheus.ask("rules")["groups"]:
@@ -142,13 +185,14 @@ class Scrape(unittest.TestCase):
 
 
 class Schema(unittest.TestCase):
-    def test_the_dashboard_is_one_of_grafanas(self) -> None:
-        parsed = grafana.Dashboard.from_json(DASHBOARD)
-        assert parsed.panels is not None
-        self.assertEqual(len(parsed.panels), len(DASHBOARD["panels"]))
-        again = json.loads(json.dumps(parsed.to_json(), default=lambda part: part.to_json()))
-        for mine, theirs in zip(DASHBOARD["panels"], again["panels"], strict=True):
-            self.assertLessEqual(set(mine), set(theirs), "Grafana knows no such field of a panel")
+    def test_the_dashboards_are_ones_of_grafanas(self) -> None:
+        for dashboard in DASHBOARDS:
+            parsed = grafana.Dashboard.from_json(dashboard)
+            assert parsed.panels is not None
+            self.assertEqual(len(parsed.panels), len(dashboard["panels"]))
+            again = json.loads(json.dumps(parsed.to_json(), default=lambda part: part.to_json()))
+            for mine, theirs in zip(dashboard["panels"], again["panels"], strict=True):
+                self.assertLessEqual(set(mine), set(theirs), "Grafana knows no such field of a panel")
 
 
 if __name__ == "__main__":

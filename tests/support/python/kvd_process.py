@@ -159,9 +159,16 @@ class KvdProcess:
             return json.load(answer)
 
     def clear_cache(self) -> None:
-        headers = {"Authorization": f"Bearer {self.token}"}
-        url = f"http://127.0.0.1:{self.port}/v1/cache"
-        urllib.request.urlopen(urllib.request.Request(url, headers=headers, method="DELETE"), timeout=10).read()
+        self._change("DELETE", "/v1/cache")
+
+    def patch(self, path: str, document: Any) -> None:
+        self._change("PATCH", path, json.dumps(document).encode())
+
+    def _change(self, method: str, path: str, data: bytes | None = None) -> None:
+        headers = {"Authorization": f"Bearer {self.token}", "Content-Type": "application/merge-patch+json"}
+        url = f"http://127.0.0.1:{self.port}{path}"
+        request = urllib.request.Request(url, data, headers, method=method)
+        urllib.request.urlopen(request, timeout=10).read()
 
     def engines(self) -> list[dict[str, Any]]:
         engines: list[dict[str, Any]] = self.get("/v1/engines")["engines"]
