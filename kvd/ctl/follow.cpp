@@ -32,7 +32,7 @@ Result<std::string> EventFollower::take(std::string_view document) {
       if (begun_ && !as_json_ && at > last_ + 1) {
         out += "(" + std::to_string(at - last_ - 1) + " events before were lost)\n";
       }
-      out += line_of(event, as_json_);
+      if (choice_.takes(event)) out += line_of(event, as_json_);
       last_ = at;
       begun_ = true;
     }

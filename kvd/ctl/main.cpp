@@ -16,6 +16,7 @@
 #include "ipc/vocabulary/nearest.hpp"
 #include "ipc/vocabulary/standard_streams.hpp"
 #include "kvd/ctl/assignments.hpp"
+#include "kvd/ctl/choice.hpp"
 #include "kvd/ctl/doctor/diagnosis.hpp"
 #include "kvd/ctl/doctor/nodes.hpp"
 #include "kvd/ctl/drain.hpp"
@@ -55,6 +56,7 @@ constexpr const char* kFooter =
     "  kvdctl drain node --cancel             (back into service)\n"
     "  kvdctl top                             (live, in the whole terminal)\n"
     "  kvdctl events --follow\n"
+    "  kvdctl events --since 5m --level warning\n"
     "  kvdctl advise                          (does KV outside of HBM pay here?)\n"
     "  kvdctl doctor                          (what is wrong here, and what to do)\n"
     "  kvdctl slo set batch=null              (removes the class)\n";
@@ -96,6 +98,7 @@ struct Arguments {
   std::string save_to;       ///< config's; empty: no file
   double interval_s = 1;
   std::string snapshot;  ///< of which decision; empty: none
+  Choice choice;
   std::vector<std::string> assignments;
   std::string token_file;
   std::string runtime_dir;  ///< doctor's
@@ -114,15 +117,30 @@ void add_command(CLI::App& app, const std::string& name, const ViewCommand& comm
   CLI::App* sub = app.add_subcommand(name, command.help);
   sub->fallthrough();
   sub->callback([&arguments, name] { arguments.command = name; });
+  if (command.view == View::kEngines) {
+    sub->add_option("engine", arguments.choice.engine, "The number of one of them")
+        ->type_name("NUMBER");
+  }
+  if (command.view == View::kRequests || command.view == View::kEvents) {
+    sub->add_option("--engine", arguments.choice.engine, "Of this engine alone (kvdctl engines)")
+        ->type_name("NUMBER");
+  }
   if (command.view == View::kRequests) {
     sub->add_option("--snapshot", arguments.snapshot,
                     "Print what a policy is asked now, as kvd-plan reads it: one line a domain\n"
                     "(rotate) or an engine (place, admit)")
-        ->check(CLI::IsMember({"rotate", "place", "admit"}));
+        ->check(CLI::IsMember({"rotate", "place", "admit"}))
+        ->excludes("--engine");
   }
   if (command.view == View::kEvents) {
     sub->add_flag("-f,--follow", arguments.follow,
                   "Go on and print what happens, until interrupted");
+    sub->add_option("--since", arguments.choice.since_s, "None that is older, as 90s, 5m or 2h")
+        ->transform(CLI::AsNumberWithUnit(
+            std::map<std::string, double>{{"ms", 1e-3}, {"s", 1}, {"m", 60}, {"h", 3600}}))
+        ->type_name("TIME");
+    sub->add_option("--level", arguments.choice.level, "None below it")
+        ->check(CLI::IsMember({"info", "warning", "error"}));
   }
   if (command.view == View::kCache) {
     CLI::App* clear =
@@ -451,7 +469,7 @@ int run_top(Arguments& arguments) {
 
 /// Runs until interrupted. A daemon that was there and restarts is waited for.
 int run_follow(const Arguments& arguments) {
-  EventFollower follower(arguments.json);
+  EventFollower follower(arguments.json, arguments.choice);
   for (bool begun = false;; begun = true) {
     const auto document = ask_for(arguments.request);
     if (!document.ok()) {
@@ -571,7 +589,11 @@ int run(Arguments& arguments) {
     const bool usage = answer.error().code == ErrorCode::kInvalidArgument;
     return fail(usage ? kUsage : kUnreachable, answer.error().message);
   }
-  if (answer->status == 200) return print(arguments, answer->body);
+  if (answer->status == 200) {
+    if (arguments.choice.is_all()) return print(arguments, answer->body);
+    const auto document = chosen(answer->body, arguments.choice);
+    return document.ok() ? print(arguments, *document) : fail(kRefused, document.error().message);
+  }
   if (arguments.json) std::fputs(answer->body.c_str(), stdout);
   return fail(kRefused, refusal_text(answer->body));
 }

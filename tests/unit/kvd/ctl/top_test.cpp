@@ -155,6 +155,13 @@ TEST(EventFollower, BeginsAnewWithAnotherKvd) {
   EXPECT_THAT(*sut.take(events(1, 1)), StartsWith("1  "));
 }
 
+TEST(EventFollower, PrintsTheChosenAlone) {
+  EventFollower sut(false, {.engine = 3});
+  ASSERT_TRUE(sut.take(events(1, 2)).ok());
+  EXPECT_EQ(*sut.take(events(3, 4)), "") << "they are engine 2's";
+  EXPECT_THAT(*sut.take(events(9, 9)), StartsWith("(4 events before were lost)"));
+}
+
 TEST(EventFollower, PrintsAnObjectALineAsJson) {
   EventFollower sut(true);
   EXPECT_THAT(*sut.take(events(4, 4)),

@@ -7,6 +7,7 @@
 
 #include "kvd/admin/advice.hpp"
 #include "kvd/admin/documents.hpp"
+#include "kvd/ctl/choice.hpp"
 
 namespace kvd::ctl {
 namespace {
@@ -27,6 +28,32 @@ std::string rendered(View view, const std::string& document) {
   const auto text = render(view, document);
   EXPECT_TRUE(text.ok()) << text.error().to_string();
   return text.ok() ? *text : "";
+}
+
+std::string chosen_events(const Choice& choice) {
+  const auto at = [](int s) { return TimePoint(std::chrono::seconds(s)); };
+  const std::string document = admin::events_document({{1, at(10), "error", EngineId(2), "first"},
+                                                       {2, at(50), "info", EngineId(2), "second"},
+                                                       {3, at(55), "warning", EngineId(), "third"}},
+                                                      at(60));
+  const auto rows = chosen(document, choice);
+  EXPECT_TRUE(rows.ok());
+  std::string texts;
+  const auto parsed = nlohmann::json::parse(*rows);
+  for (const auto& row : parsed.at("events")) {
+    texts += row.at("text").get<std::string>() + " ";
+  }
+  return texts;
+}
+
+TEST(Views, TheChosenEventsAlone) {
+  EXPECT_EQ(chosen_events({}), "first second third ");
+  EXPECT_EQ(chosen_events({.engine = 2}), "first second ");
+  EXPECT_EQ(chosen_events({.engine = 0}), "third ") << "kvd's own";
+  EXPECT_EQ(chosen_events({.level = "warning"}), "first third ");
+  EXPECT_EQ(chosen_events({.since_s = 10}), "second third ");
+  EXPECT_EQ(chosen_events({.engine = 2, .level = "info", .since_s = 10}), "second ");
+  EXPECT_EQ(chosen("{", {}).error().code, ErrorCode::kInternal);
 }
 
 TEST(Views, StatusOfADaemonAtWork) {
