@@ -25,7 +25,7 @@ ROOM = {
     "max_num_batched_tokens": 2048,
 }  # fmt: skip
 # Each engine takes some seconds to start: those of the nightly run are left out elsewhere.
-nightly = unittest.skipUnless(os.environ.get("KVD_ALL_ENGINES"), "KVD_ALL_ENGINES is not set")
+nightly = unittest.skipUnless(os.environ.get("KVD_TEST_ALL_ENGINES"), "KVD_TEST_ALL_ENGINES is not set")
 # The machine may be busy.
 PATIENT = {"required": True, "step_budget_s": 2.0, "load_timeout_s": 300, "timeout_s": 5}
 KVD = {"scheduler_cls": "kvd_vllm.KvdScheduler"}
