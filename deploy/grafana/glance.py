@@ -108,16 +108,12 @@ def times(title: str, metric: str, description: str) -> Panel:
 
 
 def by_use(title: str, tier: str) -> Panel:
-    """The parts add up to the tier."""
-    held = ["free", "region", "quarantined"]
-    sums = {each: f'sum(kvd_pool_{each}_bytes{{tier="{tier}",NODE}})' for each in [*held, "missing", "capacity"]}
-    cached = f'sum(kvd_cache_bytes{{tier="{tier}",NODE}})'
-    others = " - ".join([*(sums[each] for each in [*held, "missing"]), cached])
-    return Panel(title, "Requests: what they hold, shared blocks once, and what is being zeroed. Cached: blocks "
-                 "that no request names any more; it makes way, so that cached and free are what is available. "
-                 "Kept back: memory of dead engines that may still be written. All devices together.",
-                 {"requests": f"{sums['capacity']} - {others}", "regions": sums["region"],
-                  "kept back": sums["quarantined"], "cached": cached, "free": sums["free"]},
+    parts = {"requests": "request", "regions": "pool_region", "kept back": "pool_quarantined",
+             "cached": "cache", "free": "pool_free"}  # fmt: skip
+    return Panel(title, "Requests: what they hold, shared blocks once. Cached: blocks that no request names any "
+                 "more; it makes way, so that cached and free are what is available. Kept back: memory of dead "
+                 "engines that may still be written. All devices together.",
+                 {name: f'sum(kvd_{part}_bytes{{tier="{tier}",NODE}})' for name, part in parts.items()},
                  unit="bytes", stacked=True)  # fmt: skip
 
 

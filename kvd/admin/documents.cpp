@@ -98,10 +98,15 @@ Json by_state(const Counts& counts) {
   return slots;
 }
 
-Json tier_json(Tier tier, const pool::TierStats& stats, const std::string& pages) {
+Json tier_json(Tier tier, const ControllerStatus& status, const std::string& pages) {
+  const auto t = static_cast<std::size_t>(tier);
+  const pool::TierStats& stats = status.tiers[t];
   return {{"tier", name(tier)},
           {"pages", pages},
           {"capacity_bytes", stats.capacity.value},
+          {"request_bytes", status.held[t].value},
+          {"cached_bytes", status.cached[t].value},
+          {"available_bytes", (stats.free + status.cached[t]).value},
           {"free_bytes", stats.free.value},
           {"missing_bytes", stats.missing.value},
           {"region_bytes", stats.region.value},
@@ -136,7 +141,7 @@ Json slab_json(const pool::SlabView& slab) {
 Json tiers_json(const ControllerStatus& status, const DaemonInfo& info) {
   Json tiers = Json::array();
   for (std::size_t t = 0; t < kTiers; ++t) {
-    tiers.push_back(tier_json(static_cast<Tier>(t), status.tiers[t], info.page_kinds[t]));
+    tiers.push_back(tier_json(static_cast<Tier>(t), status, info.page_kinds[t]));
   }
   return tiers;
 }

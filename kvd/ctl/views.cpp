@@ -19,14 +19,16 @@ std::string plain(double value) {
 }
 
 std::string pools_table(const Json& pools) {
-  Table table({"TIER", "PAGES", "CAPACITY", "FREE", "REGIONS", "QUARANTINED", "STRANDED", "SLABS",
-               "UNASSIGNED", "SEALED", "OPEN"});
+  Table table({"TIER", "PAGES", "CAPACITY", "REQUESTS", "REGIONS", "CACHED", "FREE", "AVAILABLE",
+               "QUARANTINED", "STRANDED", "SLABS", "UNASSIGNED", "SEALED", "OPEN"});
   for (const Json& p : pools) {
     const Json& slots = p.at("slots");
     table.add({text(p.at("tier")), text(p.at("pages")), bytes(p.at("capacity_bytes")),
-               bytes(p.at("free_bytes")), bytes(p.at("region_bytes")),
-               bytes(p.at("quarantined_bytes")), bytes(p.at("stranded_bytes")), text(p.at("slabs")),
-               text(p.at("slabs_unassigned")), text(slots.at("sealed")), text(slots.at("open"))});
+               bytes(p.at("request_bytes")), bytes(p.at("region_bytes")),
+               bytes(p.at("cached_bytes")), bytes(p.at("free_bytes")),
+               bytes(p.at("available_bytes")), bytes(p.at("quarantined_bytes")),
+               bytes(p.at("stranded_bytes")), text(p.at("slabs")), text(p.at("slabs_unassigned")),
+               text(slots.at("sealed")), text(slots.at("open"))});
   }
   std::string missing;
   for (const Json& p : pools) {

@@ -34,7 +34,7 @@ function tile(name, value, note, mood = "") {
 }
 
 function showTiles({ status, cache }) {
-  const held = (pool) => pool.capacity_bytes - pool.free_bytes - pool.missing_bytes;
+  const held = (pool) => pool.capacity_bytes - pool.available_bytes - pool.missing_bytes;
   const use = (pool) => held(pool) / Math.max(1, pool.capacity_bytes);
   const [hbm, dram] = status.pools, r = status.requests;
   const live = Object.values(r).reduce((a, b) => a + b, 0);
@@ -48,8 +48,8 @@ function showTiles({ status, cache }) {
   const total = (c) => (c.met + c.missed > 0 ? `${percentText(c.met / (c.met + c.missed))} of ${countText(c.met + c.missed)} in all` : "none yet");
   const tiles = [
     tile("Requests", String(live), `${r.running} running, ${r.waiting} waiting, ${r.rotary + r.swapping_in + r.swapping_out} rotated`),
-    tile("HBM in use", percentText(use(hbm)), `${bytesText(held(hbm))} of ${bytesText(hbm.capacity_bytes)}`),
-    tile("DRAM in use", percentText(use(dram)), `${bytesText(held(dram))} of ${bytesText(dram.capacity_bytes)}`),
+    tile("HBM in use", percentText(use(hbm)), `${bytesText(held(hbm))} of ${bytesText(hbm.capacity_bytes)}, ${bytesText(hbm.cached_bytes)} cached`),
+    tile("DRAM in use", percentText(use(dram)), `${bytesText(held(dram))} of ${bytesText(dram.capacity_bytes)}, ${bytesText(dram.cached_bytes)} cached`),
     tile("Tokens a second", countText(per("tokens")), `${countText(history.last.tokens)} in all`),
     tile("TTFT met", percentText(goal("ttft")), total(status.counters.ttft), mood(goal("ttft"))),
     tile("TBT met", percentText(goal("tbt")), total(status.counters.tbt), mood(goal("tbt"))),
@@ -139,7 +139,7 @@ function show(o) {
   const s = o.status;
   at("daemon").textContent = `${s.version} · ${s.backend}${s.gpu ? ` ${s.gpu.name}` : ""} · up ${secondsText(s.uptime_s)} · ${s.policy.rotation}, ${s.policy.placement}, ${s.policy.admission}`;
   showTiles(o);
-  o.pools.pools.forEach((pool, i) => tiers[i].show(pool, o.engines.engines, o.cache.cached_bytes[pool.tier]));
+  o.pools.pools.forEach((pool, i) => tiers[i].show(pool, o.engines.engines));
   fillChoices(at("request-engine"), [["", "all"], ...o.engines.engines.map((e) => [String(e.id), `${e.id} ${e.name}`])]);
   timeLine.filter.engine = at("request-engine").value;
   timeLine.show(o.requests.requests, o.engines.engines, o.now_s);

@@ -29,11 +29,10 @@ export class TierMap {
     this.canvas.addEventListener("keydown", (event) => this.key(event));
   }
 
-  show(pool, engines, cached) {
+  show(pool, engines) {
     this.pool = pool;
     this.slabs = pool.slab_list;
     this.names = new Map(engines.map((engine) => [engine.id, engine.name]));
-    this.cached = cached;
     this.redraw();
     fillDetails(this.details, ["#slab", "use", "#slots", "#used", ...SLOT_STATES.map((state) => `#${state}`), "#class", "#domain", "engines"],
       () => this.slabs.map((s) => [s.slab, s.use, s.slots, s.used, ...SLOT_STATES.map((state) => s.by_state[state]), s.class, s.domain, this.enginesText(s)]));
@@ -47,9 +46,8 @@ export class TierMap {
 
   drawBar() {
     const p = this.pool, total = p.capacity_bytes || 1;
-    const parts = [["requests", p.capacity_bytes - p.free_bytes - p.missing_bytes - p.region_bytes - p.quarantined_bytes - this.cached, "sealed"],
-      ["cached", this.cached, "cached"], ["regions", p.region_bytes, "region"], ["quarantined", p.quarantined_bytes, "quarantined"],
-      ["free", p.free_bytes, "free"]].map(([name, bytes, tint]) => [name, Math.max(0, bytes), tint]);
+    const parts = [["requests", p.request_bytes, "sealed"], ["regions", p.region_bytes, "region"],
+      ["quarantined", p.quarantined_bytes, "quarantined"], ["cached", p.cached_bytes, "cached"], ["free", p.free_bytes, "free"]];
     const { context: c, width } = begin(this.bar, 14);
     let x = 0;
     for (const [, bytes, tint] of parts) {
@@ -60,7 +58,7 @@ export class TierMap {
     }
     legend(this.bar.legend, parts.filter(([name, bytes]) => bytes > 0 || name === "free").map(([name, bytes, tint]) => [`${name} ${bytesText(bytes)}`, tint]));
     this.bar.setAttribute("aria-label", `${this.tier}: ${parts.map(([name, bytes]) => `${name} ${bytesText(bytes)}`).join(", ")}`);
-    const numbers = [["capacity", bytesText(p.capacity_bytes)], ["free", percentText(p.free_bytes / total)], ["stranded", bytesText(p.stranded_bytes)],
+    const numbers = [["capacity", bytesText(p.capacity_bytes)], ["available", percentText(p.available_bytes / total)], ["stranded", bytesText(p.stranded_bytes)],
       ["slabs", `${p.slabs} of ${bytesText(p.slab_bytes)}`], ["unassigned", p.slabs_unassigned], ["pages", p.pages]];
     this.numbers.replaceChildren(...numbers.map(([name, value]) => make("span", {}, `${name} `, make("b", {}, String(value)))));
   }

@@ -332,6 +332,7 @@ struct ControllerStatus {
   std::vector<PlanStatus> plans;  ///< plans of the engines whose layers may stream now
   Tuning tuning;
   Bytes orphaned;
+  Bytes held[kTiers];    ///< blocks that requests name; those that several share, once
   Bytes cached[kTiers];  ///< blocks that no request names any more
   Bytes on_disk;         ///< blocks on disk, whether or not a request names them
   DiskRates disk_rates;  ///< rates of the slowest class of blocks

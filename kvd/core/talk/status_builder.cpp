@@ -177,6 +177,7 @@ ControllerStatus StatusBuilder::build() {
   out.counters = context_.counters;
   for (const Tier tier : {Tier::kHbm, Tier::kDram}) {
     const auto t = static_cast<std::size_t>(tier);
+    out.held[t] = store_.blocks.usage().owned[t];
     out.cached[t] = store_.cache.cached(tier);
     out.counters.prefixes.evicted_bytes[t] = store_.cache.evicted(tier);
   }

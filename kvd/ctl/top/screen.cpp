@@ -24,21 +24,28 @@ std::string number_text(double value) {
   return out;
 }
 
-/// "hbm   [#########          ]  45 %  29.8 MiB of 64 MiB"
+/// "hbm   [#########++++      ]  45 %  29.8 MiB of 64 MiB, 12 MiB cached"
 std::string tier_line(const Json& pool, std::size_t width) {
   const auto capacity = pool.at("capacity_bytes").get<double>();
+  const auto cached = pool.at("cached_bytes").get<double>();
   const double used =
-      capacity - pool.at("free_bytes").get<double>() - pool.at("missing_bytes").get<double>();
+      capacity - pool.at("available_bytes").get<double>() - pool.at("missing_bytes").get<double>();
   const double share = capacity > 0 ? used / capacity : 0;
   char percent[16];
   std::snprintf(percent, sizeof percent, "%3.0f %%", 100 * share);
-  const std::string numbers =
-      std::string(percent) + "  " + bytes_text(used) + " of " + bytes_text(capacity);
-  const std::size_t room = std::clamp<std::size_t>(width, 60, 120) - 42;
-  const auto full = static_cast<std::size_t>(std::lround(share * static_cast<double>(room)));
+  const std::string numbers = std::string(percent) + "  " + bytes_text(used) + " of " +
+                              bytes_text(capacity) + ", " + bytes_text(cached) + " cached";
+  const std::size_t room = std::clamp<std::size_t>(width, 70, 120) - 60;
+  const auto upto = [&](double part) {
+    return static_cast<std::size_t>(
+        std::lround(std::clamp(part, 0.0, 1.0) * static_cast<double>(room)));
+  };
+  const std::size_t full = upto(share);
+  const std::size_t kept = capacity > 0 ? upto(share + cached / capacity) - full : 0;
   std::string tier = text(pool.at("tier"));
   tier.resize(6, ' ');
-  return tier + "[" + std::string(full, '#') + std::string(room - full, ' ') + "] " + numbers;
+  return tier + "[" + std::string(full, '#') + std::string(kept, '+') +
+         std::string(room - full - kept, ' ') + "] " + numbers;
 }
 
 std::string requests_line(const Json& requests) {

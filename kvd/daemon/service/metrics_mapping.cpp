@@ -105,7 +105,9 @@ void add_prefixes(const ControllerStatus& status, Samples& out) {
   const Counters::Prefixes& c = status.counters.prefixes;
   for (std::size_t t = 0; t < kTiers; ++t) {
     const std::string tier = name(static_cast<Tier>(t));
+    out.add("kvd_request_bytes", {tier}, status.held[t]);
     out.add("kvd_cache_bytes", {tier}, status.cached[t]);
+    out.add("kvd_available_bytes", {tier}, status.tiers[t].free + status.cached[t]);
     out.add("kvd_cache_evicted_bytes_total", {tier}, c.evicted_bytes[t]);
     out.add("kvd_prefix_tokens_total", {tier}, c.found[t]);
     out.add("kvd_kept_blocks", {tier}, c.kept.blocks[t]);

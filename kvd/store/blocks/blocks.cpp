@@ -16,12 +16,10 @@ constexpr Tier kBoth[kTiers] = {Tier::kHbm, Tier::kDram};
 
 // ---- sums ----
 
-Usage Blocks::usage(DomainId domain) const {
+Usage Blocks::usage(std::optional<DomainId> domain) const {
   Usage sum;
-  for (auto it = usage_.lower_bound({domain, ClassId()});
-       it != usage_.end() && it->first.first == domain; ++it) {
-    sum += it->second;
-  }
+  auto it = domain ? usage_.lower_bound({*domain, ClassId()}) : usage_.begin();
+  for (; it != usage_.end() && (!domain || it->first.first == *domain); ++it) sum += it->second;
   return sum;
 }
 

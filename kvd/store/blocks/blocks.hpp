@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -71,7 +72,8 @@ template <class RecordId, class Record>
 /// last table has left stays, cached, until it is released.
 ///
 /// Owner: control thread. Errors: none. A call that breaks a state rule is a bug and aborts. Cost:
-/// O(1) a block, what changes a place O(owners); usage O(classes of the domain).
+/// O(1) a block, what changes a place O(owners); usage O(classes of the domain), of all domains
+/// O(classes).
 class Blocks {
  public:
   explicit Blocks(Tiers& tiers) : tiers_(tiers) {}
@@ -119,7 +121,8 @@ class Blocks {
   }
   /// All its blocks are in the tier, complete.
   [[nodiscard]] bool complete(RowId id, Tier tier) const;
-  [[nodiscard]] Usage usage(DomainId domain) const;
+  /// Of one domain, or of all.
+  [[nodiscard]] Usage usage(std::optional<DomainId> domain = {}) const;
   [[nodiscard]] Usage usage(DomainId domain, ClassId model_class) const;
   /// Bytes of cached rows in the tier; in HBM, those on the device.
   [[nodiscard]] Bytes cached(DomainId domain, Tier tier, DeviceId device) const;

@@ -24,7 +24,8 @@ admin::Snapshot after(std::int64_t seconds, const std::string& boot = "a") {
   s.info.boot_id = boot;
   s.info.uptime = std::chrono::seconds(seconds);
   s.status.tiers[0].capacity = 64 * kMiB;
-  s.status.tiers[0].free = 48 * kMiB;
+  s.status.tiers[0].free = 40 * kMiB;
+  s.status.cached[0] = 8 * kMiB;
   s.status.counters.tokens = static_cast<std::uint64_t>(300 * seconds);
   s.status.counters.copy_bytes[1] = static_cast<std::uint64_t>(seconds) << 20;
   s.status.counters.tbt = {3, 1};
@@ -57,7 +58,8 @@ TEST(TopScreen, TellsWhatIsInUseAndWhatIsMadeASecond) {
   EXPECT_THAT(text_of(sut.head(80)), HasSubstr("- tokens/s"));
   ASSERT_TRUE(sut.take(admin::overview_document(after(12))).ok());
   EXPECT_THAT(text_of(sut.head(80)),
-              AllOf(HasSubstr("kvd 0.1.0, host, up 12 s"), HasSubstr(" 25 %  16 MiB of 64 MiB"),
+              AllOf(HasSubstr("kvd 0.1.0, host, up 12 s"),
+                    HasSubstr("[#####+++            ]  25 %  16 MiB of 64 MiB, 8 MiB cached"),
                     HasSubstr("300 tokens/s"), HasSubstr("copies 1 MiB/s out"),
                     HasSubstr("2 requests: 2 rotary"), HasSubstr("TTFT none yet, TBT 75.0 %")));
   EXPECT_THAT(text_of(sut.rows()), AllOf(HasSubstr("chat"), HasSubstr("100"), HasSubstr("200")));
@@ -83,7 +85,7 @@ TEST(TopScreen, FitsItsBarsIntoTheTerminal) {
   ASSERT_TRUE(sut.take(admin::overview_document(after(10))).ok());
   for (const std::size_t width : {60u, 80u, 100u}) {
     EXPECT_LE(sut.head(width)[1].size(), width);
-    EXPECT_THAT(sut.head(width)[1], MatchesRegex("hbm   \\[#+ +\\] .*"));
+    EXPECT_THAT(sut.head(width)[1], MatchesRegex("hbm   \\[#+\\++ +\\] .*"));
   }
 }
 

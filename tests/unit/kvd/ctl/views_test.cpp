@@ -12,6 +12,7 @@
 namespace kvd::ctl {
 namespace {
 using testing::AllOf;
+using testing::ContainsRegex;
 using testing::HasSubstr;
 using testing::Not;
 
@@ -96,9 +97,13 @@ TEST(Views, SeveralDevicesHaveARowEach) {
 TEST(Views, PoolsInUnits) {
   core::ControllerStatus status;
   status.tiers[1].free = 1536 * kMiB;
+  status.held[1] = 3 * kMiB;
+  status.cached[1] = 512 * kMiB;
   status.orphaned = 64 * kMiB;
   EXPECT_THAT(rendered(View::kPools, admin::pools_document(status, info())),
-              AllOf(HasSubstr("dram"), HasSubstr("1.5 GiB"), HasSubstr("orphaned: 64 MiB")));
+              AllOf(ContainsRegex("REQUESTS +REGIONS +CACHED +FREE +AVAILABLE"),
+                    ContainsRegex("dram .* 3 MiB +0 B +512 MiB +1.5 GiB +2 GiB"),
+                    HasSubstr("orphaned: 64 MiB")));
 }
 
 TEST(Views, EngineNamesCannotSteerTheTerminal) {

@@ -109,6 +109,13 @@ TEST(MetricsMapping, TiersSlotsAndSlabs) {
   sut.slabs[1].resize(4);
   sut.slabs[1][2].use = pool::SlabUse::kRegion;
   EXPECT_THAT(value(sut, "kvd_pool_capacity_bytes", {"dram", ""}), Optional(1073741824.0));
+  sut.tiers[1].free = Bytes(10);
+  sut.held[1] = Bytes(20);
+  sut.cached[1] = Bytes(5);
+  EXPECT_THAT(value(sut, "kvd_request_bytes", {"dram"}), Optional(20.0));
+  EXPECT_THAT(value(sut, "kvd_cache_bytes", {"dram"}), Optional(5.0));
+  EXPECT_THAT(value(sut, "kvd_available_bytes", {"dram"}), Optional(15.0));
+  EXPECT_THAT(value(sut, "kvd_available_bytes", {"hbm"}), Optional(0.0));
   EXPECT_THAT(value(sut, "kvd_pool_slots", {"dram", "sealed", ""}), Optional(11.0));
   EXPECT_THAT(value(sut, "kvd_pool_slabs", {"dram", "clean", ""}), Optional(3.0));
   EXPECT_THAT(value(sut, "kvd_pool_slabs", {"dram", "region", ""}), Optional(1.0));

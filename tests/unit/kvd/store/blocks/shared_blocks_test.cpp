@@ -68,6 +68,7 @@ TEST_F(SharedBlocksTest, TwoTablesNameTheSameBlocks) {
   EXPECT_EQ(sut.slots(Tier::kHbm), 4u) << "each slot once";
   EXPECT_EQ(sut.references(), 6u);
   EXPECT_EQ(sut.usage(kA).owned[0], kSlot * 4);
+  EXPECT_EQ(sut.usage(), sut.usage(kA)) << "the only domain that has any";
   EXPECT_EQ(fault(), "");
 }
 

@@ -38,6 +38,8 @@ TEST_F(StatusBuilderTest, SumsTheMemoryOfEachEngine) {
   const ControllerStatus status = build();
   ASSERT_THAT(status.engines, SizeIs(2));
   EXPECT_EQ(status.engines[0].hbm, kSlot * 6);
+  EXPECT_EQ(status.held[0], kSlot * 6);
+  EXPECT_EQ(status.held[1], Bytes(0));
   EXPECT_EQ(status.engines[0].requests, 2u);
   EXPECT_EQ(status.engines[0].level.number, 3u);
   EXPECT_EQ(status.engines[1].hbm, Bytes(0));
