@@ -18,6 +18,7 @@
 #include "kvd/ctl/assignments.hpp"
 #include "kvd/ctl/choice.hpp"
 #include "kvd/ctl/doctor/diagnosis.hpp"
+#include "kvd/ctl/doctor/load.hpp"
 #include "kvd/ctl/doctor/nodes.hpp"
 #include "kvd/ctl/drain.hpp"
 #include "kvd/ctl/follow.hpp"
@@ -59,6 +60,7 @@ constexpr const char* kFooter =
     "  kvdctl events --since 5m --level warning\n"
     "  kvdctl advise                          (does KV outside of HBM pay here?)\n"
     "  kvdctl doctor                          (what is wrong here, and what to do)\n"
+    "  kvdctl doctor --load                   (who waits because of whom, and what to turn)\n"
     "  kvdctl slo set batch=null              (removes the class)\n";
 
 struct ViewCommand {
@@ -103,6 +105,7 @@ struct Arguments {
   std::string token_file;
   std::string runtime_dir;  ///< doctor's
   std::string beside;       ///< the same: what another node has open
+  bool load = false;        ///< the same
   DrainCall drain;
   RestRequest request;
 };
@@ -228,6 +231,9 @@ void add_doctor(CLI::App& app, Arguments& arguments) {
       "--beside", arguments.beside,
       "What `kvdctl cache --json` prints on another node, a file or -: whether the two\n"
       "find each other's blocks on remote servers, and why not");
+  sub->add_flag("--load", arguments.load,
+                "Instead: which engines' requests wait past their goals now, what for, who has\n"
+                "the memory, and what to turn");
 }
 
 void describe(CLI::App& app, Arguments& arguments) {
@@ -360,23 +366,6 @@ Result<std::vector<doctor::Finding>> compare_with(const std::string& file, RestR
   return doctor::compare_nodes(here.body, text);
 }
 
-int run_doctor(Arguments& arguments) {
-  if (const Status status = complete_token(arguments); !status.ok()) {
-    return fail(kUsage, status.error().message);
-  }
-  const doctor::AdminFacts admin = ask_admin(arguments.request);
-  doctor::Facts facts = doctor::look(places_of(arguments, admin));
-  facts.admin = admin;
-  auto findings = doctor::diagnose(facts);
-  if (!arguments.beside.empty()) {
-    const auto nodes = compare_with(arguments.beside, arguments.request);
-    if (!nodes.ok()) return fail(kUsage, nodes.error().message);
-    findings.insert(findings.end(), nodes->begin(), nodes->end());
-  }
-  std::fputs((arguments.json ? findings_json(findings) : findings_text(findings)).c_str(), stdout);
-  return doctor::is_healthy(findings) ? kDone : kRefused;
-}
-
 /// The body of an answer that is no refusal.
 Result<std::string> ask_for(const RestRequest& request) {
   KVD_ASSIGN_OR_RETURN(RestAnswer answer, ask(request));
@@ -394,6 +383,36 @@ int fail(const Error& error) {
     default:
       return fail(kRefused, error.message);
   }
+}
+
+int print_findings(const Arguments& arguments, const std::vector<doctor::Finding>& findings) {
+  std::fputs((arguments.json ? findings_json(findings) : findings_text(findings)).c_str(), stdout);
+  return doctor::is_healthy(findings) ? kDone : kRefused;
+}
+
+int run_doctor_of_load(Arguments& arguments) {
+  arguments.request.path = "/v1/overview";
+  const auto overview = ask_for(arguments.request);
+  if (!overview.ok()) return fail(overview.error());
+  const auto findings = doctor::diagnose_load(*overview);
+  return findings.ok() ? print_findings(arguments, *findings) : fail(findings.error());
+}
+
+int run_doctor(Arguments& arguments) {
+  if (const Status status = complete_token(arguments); !status.ok()) {
+    return fail(kUsage, status.error().message);
+  }
+  if (arguments.load) return run_doctor_of_load(arguments);
+  const doctor::AdminFacts admin = ask_admin(arguments.request);
+  doctor::Facts facts = doctor::look(places_of(arguments, admin));
+  facts.admin = admin;
+  auto findings = doctor::diagnose(facts);
+  if (!arguments.beside.empty()) {
+    const auto nodes = compare_with(arguments.beside, arguments.request);
+    if (!nodes.ok()) return fail(kUsage, nodes.error().message);
+    findings.insert(findings.end(), nodes->begin(), nodes->end());
+  }
+  return print_findings(arguments, findings);
 }
 
 void wait(double seconds) {
