@@ -121,7 +121,7 @@ class Blocks {
   }
   /// All its blocks are in the tier, complete.
   [[nodiscard]] bool complete(RowId id, Tier tier) const;
-  /// Of one domain, or of all.
+  /// What one domain uses, or all together.
   [[nodiscard]] Usage usage(std::optional<DomainId> domain = {}) const;
   [[nodiscard]] Usage usage(DomainId domain, ClassId model_class) const;
   /// Bytes of cached rows in the tier; in HBM, those on the device.
