@@ -1,5 +1,6 @@
 // What the disk brings to DRAM, for which requests, and how long they wait for it.
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "kvd/core/cache/disk_cache.hpp"
@@ -156,11 +157,11 @@ std::uint64_t DiskCache::read(const Asked& asked, std::size_t known, std::vector
   const auto from = asked.chain.begin() + static_cast<std::ptrdiff_t>(asked.apart ? known : 0);
   const auto end = asked.chain.begin() + static_cast<std::ptrdiff_t>(known + rows.size());
   const planner::LoadCosts costs = this->costs(disk, asked, count_of(rows));
-  const double longest =
-      std::min(to_seconds(context_.config.disk.patience), context_.load->patience(costs).count());
+  const double patience = context_.load->patience(costs).count();  // endless under `always`
+  const double longest = std::min(to_seconds(context_.config.disk.patience), patience);
   const double usual = costs.load(static_cast<double>(costs.tokens.value)).count();
-  const bool tries = disk.memory.loaded_last == false;
-  const double waits = tries ? 0 : std::min(longest, 2 * usual + kAnswerShare * longest);
+  const bool tries = std::isfinite(patience) && disk.memory.loaded_last == false;
+  const double waits = tries ? 0 : std::min(longest, 2 * usual + kAnswerShare * patience);
   const auto in = [this](double s) {
     return context_.now + Nanoseconds(static_cast<std::int64_t>(1e9 * s));
   };

@@ -188,6 +188,19 @@ TEST_F(DiskCacheTest, WhoWaitsForAReadThatIsStuckComputesSoon) {
   EXPECT_EQ(ground.store.cache.evictable(kA, Tier::kDram), kSlot * 4) << "for who comes next";
 }
 
+TEST_F(DiskCacheTest, WhoIsAlwaysToLoadWaitsWhateverThatTakes) {
+  Session& session = with_on_disk(8);
+  session.costs.prefill_token_s = 1e-12;
+  EXPECT_EQ(sut.find(asked(session, 9, 7)), Found::kNothing) << "computing is faster";
+  ground.context.load = planner::make_load_policy("always").value();
+  Request& request = awaiting(session, 9);
+  const auto orders = read();
+  pass(std::chrono::milliseconds(1900));
+  (void)disk.expire();
+  EXPECT_EQ(sut.find(request), Found::kSoon);
+  finish(orders);
+}
+
 TEST_F(DiskCacheTest, ASlowDiskIsTriedNowAndThenAndHoldsNobodyUp) {
   Session& session = with_on_disk(8);
   session.costs.prefill_token_s = 5e-3;
