@@ -164,7 +164,7 @@ Status Regions::back(std::uint64_t id, std::span<const std::uint32_t> positions,
   KVD_TRY(check_positions(mapping, positions));
   KVD_ASSIGN_OR_RETURN(const auto change, MappingHold::of_process().need_change());
   for (const std::uint32_t position : positions) {
-    const Status mapped = mapping.range->map_own(offset_of(mapping, position), mapping.slab_bytes);
+    Status mapped = mapping.range->map_own(offset_of(mapping, position), mapping.slab_bytes);
     if (!mapped.ok()) {
       (void)leave(mapping, positions);
       return mapped;
