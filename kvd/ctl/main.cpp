@@ -233,7 +233,8 @@ void add_doctor(CLI::App& app, Arguments& arguments) {
       "find each other's blocks on remote servers, and why not");
   sub->add_flag("--load", arguments.load,
                 "Instead: which engines' requests wait past their goals now, what for, who has\n"
-                "the memory, and what to turn");
+                "the memory, and what to turn")
+      ->excludes("--beside");
 }
 
 void describe(CLI::App& app, Arguments& arguments) {
@@ -569,7 +570,7 @@ std::string meant_option(const CLI::App* command, const std::string& word) {
 /// What an unknown word was meant to be, said to a person; "": all words are known, or like none.
 std::string misspelt(const CLI::App& app, int argc, char** argv) {
   const CLI::App* at = &app;
-  bool values = false;  // follow, no commands
+  bool values = false;  // the words that follow are values, no commands
   for (int i = 1; i < argc; ++i) {
     const std::string word = argv[i];
     if (word == "--url" || word == "--token-file") ++i;

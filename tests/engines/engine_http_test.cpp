@@ -91,7 +91,8 @@ TEST_F(EngineHttp, ChatsInOpenAisFormAndFindsTheConversationBefore) {
 
 TEST_F(EngineHttp, StopsBeforeAText) {
   const Generation whole = post(port(), R"({"prompt": "hello", "max_tokens": 30})");
-  const std::string stop = whole.text.substr(50, 7);  // of one token or two
+  // The stop text lies within one token or spans two.
+  const std::string stop = whole.text.substr(50, 7);
   const json asked = {{"prompt", "hello"}, {"max_tokens", 30}, {"stop", stop}};
   for (const Generation& cut : {post(port(), asked.dump()), Stream(port(), asked).finish()}) {
     EXPECT_EQ(cut.finish_reason, "stop");

@@ -26,14 +26,15 @@ namespace kvd::core {
 /// for again, and brought back to DRAM for requests that need what only the disk has.
 ///
 /// A request that needs such blocks waits for them. It holds no memory meanwhile and keeps none
-/// from others. The wait ends when the blocks have come, when the read fails, or when it is late:
-/// after twice the time that reads have shown and a tenth of the time that computing takes, or all
-/// of the latter if that is less, unless load.policy is `always`. The request then goes on with
-/// what DRAM has and computes the rest, and what still comes is cached. Where reads have been
-/// slower than computing, one is tried now and then, and nobody waits for it. A long prompt is read
-/// one part at a time, as long as every block of a part comes. A block that could not be read is a
-/// miss and is forgotten, whatever the reason. While the files are still being opened a request
-/// waits a little, too: the first requests after a restart should find what there is.
+/// from others. The wait ends when the blocks have come, when the read fails, or when it is late.
+/// A read is late after twice the time that reads have shown and a tenth of the time that computing
+/// takes, and at the latest when computing would have ended; under load.policy `always` it never
+/// is. The request then goes on with what DRAM has and computes the rest, and what still comes is
+/// cached. Where reads have been slower than computing, kvd tries one now and then, and nobody
+/// waits for it. A long prompt is read one part at a time, as long as every block of a part comes.
+/// A block that could not be read is a miss and is forgotten, whatever the reason. While the files
+/// are still being opened a request waits a little, too: the first requests after a restart should
+/// find what there is.
 ///
 /// The blocks of engines that place their own blocks are written by the same rule and read when
 /// they are loaded; engine_caches.hpp holds the load open meanwhile. Parked blocks are not written.
@@ -41,7 +42,7 @@ namespace kvd::core {
 /// The remote store is a third place, behind the disk, with the same rules for who waits, what is
 /// worth loading and what is written. What it has is not known but asked for: a lookup says what is
 /// known by then, and whoever asks again gets the answer. A request waits for it for a tenth of the
-/// time for which it would wait for a load, and not where the last answers took longer. Where a
+/// time that computing takes, and not where the last answers took longer. Where a
 /// server is off, all of this is a miss at once.
 ///
 /// Source: kvd/DESIGN.md "Blocks on disk", "Blocks on other machines"; second touch: vLLM's

@@ -175,7 +175,8 @@ std::uint64_t DiskCache::read(const Asked& asked, std::size_t known, std::vector
                 .waits_until = in(is_held ? longest : waits),
                 .deadline = in(longest),
                 .queued = disk.row_bytes() * static_cast<std::int64_t>(ahead),
-                .apart = asked.apart});
+                .apart = asked.apart,
+                .late = tries && !is_held});
 }
 
 std::size_t DiskCache::reads_left() const {

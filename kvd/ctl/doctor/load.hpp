@@ -9,8 +9,8 @@
 namespace kvd::ctl::doctor {
 
 /// What holds back which engine's requests now, who has the memory, and the setting to turn: a
-/// finding for each engine of which a request waits whose goal has passed. `overview` is a document
-/// of /v1/overview. Pure. Errors: InvalidArgument where it is not.
+/// finding for each engine of which a request waits whose goal has passed. It reads `overview`, the
+/// document of /v1/overview, and nothing else. Errors: InvalidArgument for another document.
 [[nodiscard]] Result<std::vector<Finding>> diagnose_load(std::string_view overview);
 
 }  // namespace kvd::ctl::doctor

@@ -219,6 +219,7 @@ TEST_F(DiskCacheTest, ASlowDiskIsTriedNowAndThenAndHoldsNobodyUp) {
   }
   EXPECT_GE(tries, 3);
   EXPECT_LE(tries, 11);
+  EXPECT_EQ(ground.context.counters.prefixes.lower[kDiskTier].late, 1u) << "the first alone";
 }
 
 TEST_F(DiskCacheTest, ADiskThatHasBecomeSlowIsLeftAloneSoon) {
