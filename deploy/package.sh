@@ -2,8 +2,8 @@
 # Makes what kvd is installed from, out of a finished build.
 #
 #   sh deploy/package.sh release  all that a release has, into BUILD/packages/release: .debs as a repository for
-#                                 apt, tarball, image, wheels that bring their libraries along, a bill of
-#                                 materials, checksums
+#                                 apt, tarball, image, Helm chart, wheels that bring their libraries along, a
+#                                 bill of materials, checksums
 #   sh deploy/package.sh deb      Debian packages and the Python wheel, into BUILD/packages
 #   sh deploy/package.sh wheels   these wheels alone, into BUILD/packages/wheels
 #   sh deploy/package.sh tar      a tarball of bin, include, lib and share
@@ -94,6 +94,7 @@ release() {
   rm -rf "$scratch"
   make_wheels "$1" >/dev/null
   cp "$top/deploy/package/vllm.Dockerfile" "$1"
+  tar -C "$top/deploy/helm" --owner=0 --group=0 --sort=name --mtime=@0 -chf - kvd | gzip -n >"$1/kvd-$version.tgz"
   bill=$1/kvd-$version.cdx.json
   "$python" "$top/deploy/package/sbom.py" "$BUILD" "$bill" "$version"
   "$python" "$top/deploy/package/sbom.py" --check "$bill"

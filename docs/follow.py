@@ -40,8 +40,7 @@ LEFT_OUT: dict[str, dict[str, str]] = {
         "skopeo": "needs a registry for containers",
         "podman": "needs a container engine, and namespaces that a plain root has not",
         "kubectl": "needs a cluster; a test holds the manifests against the schemas",
-        "sh deploy/kubernetes/gpu.sh": "needs a cluster with GPUs",
-        "sh deploy/kubernetes/prometheusrule.sh": "needs a cluster, too; the same test reads what it prints",
+        "helm": "needs a cluster; the same test renders the chart",
     },
     "policies.md": {
         "kvd-sim sweep": "a minute of computing each; the test of the command draws a short one",
@@ -54,7 +53,7 @@ LEFT_OUT: dict[str, dict[str, str]] = {
     },
     "nodes.md": {
         "kvd-engine --model m.gguf": "wants a model; vllm.engine_events does it with one made up",
-        "sh deploy/kubernetes/valkey.sh": "needs a cluster; a test holds what it prints against the schemas",
+        "helm": "needs a cluster; a test holds what it renders against the schemas",
         "kubectl": "needs a cluster; the same test reads the manifests",
         "kvdctl drain node --to-remote": "needs a Redis server; the test of sessions that move types it",
     },

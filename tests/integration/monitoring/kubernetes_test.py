@@ -1,10 +1,12 @@
-"""The manifests are valid by Kubernetes' own schemas, and fit each other and kvd."""
+"""The chart and the manifests are valid by Kubernetes' own schemas, and fit each other and kvd."""
 
 from __future__ import annotations
 
 import copy
+import json
 import os
 import re
+import shutil
 import subprocess
 import tempfile
 import tomllib
@@ -18,7 +20,9 @@ import yaml
 from cloudcoil.models.prometheus_operator.v1 import PrometheusRule, ServiceMonitor
 
 FOLDER = Path(__file__).parents[3] / "deploy/kubernetes"
+CHART = FOLDER.parent / "helm/kvd"
 PROMETHEUS = FOLDER.parent / "prometheus"
+HELM = Path(os.environ["KVDTEST_MONITORING"], "helm")
 ROUTER = Path(os.environ.get("KVDTEST_ROUTERS", ""), "bin/vllm-router")
 KVD = f"{os.environ['KVDTEST_BIN_DIR']}/kvd"
 
@@ -31,44 +35,86 @@ def named(name: str) -> dict[tuple[str, str], dict[str, Any]]:
     return {(each["kind"], each["metadata"]["name"]): each for each in documents(name)}
 
 
-def printed(script: str) -> list[dict[str, Any]]:
-    run = subprocess.run(["sh", FOLDER / script], capture_output=True, check=True)
-    return [each for each in yaml.safe_load_all(run.stdout) if each]
+def helm(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([HELM, *words], capture_output=True, text=True, timeout=60, check=False)
 
 
-def for_gpus() -> dict[str, Any]:
-    return {each["kind"]: each for each in printed("gpu.sh")}
+def rendered(**values: Any) -> dict[str, dict[str, Any]]:
+    """What the chart makes of values, by kind."""
+    run = helm("template", "kvd", str(CHART), "--namespace", "kvd",
+               *(word for name, value in values.items()
+                 for word in ("--set-json", f"{name}={json.dumps(value)}")))  # fmt: skip
+    assert run.returncode == 0, run.stderr
+    return {each["kind"]: each for each in yaml.safe_load_all(run.stdout) if each}
 
 
-def printed_rules() -> dict[str, Any]:
-    run = subprocess.run(["sh", FOLDER / "prometheusrule.sh"], capture_output=True, check=True)
-    rules: dict[str, Any] = yaml.safe_load(run.stdout)
-    return rules
+def monitored() -> dict[str, dict[str, Any]]:
+    return rendered(serviceMonitor=True, prometheusRule=True)
+
+
+GPU = {"backend": "cuda", "pool": {"hbm": "60GiB"}}
+REMOTE = {"remote": {"servers": "cache-1:6379"}}
+VALUES: dict[str, dict[str, Any]] = {
+    "defaults": {},
+    "a GPU": {"config": GPU},
+    "a disk, without a holder": {"config": {"disk": {"path": "/var/cache/kvd", "size": "64GiB"}}, "holder": False},
+    "several nodes": {"config": REMOTE},
+    "several nodes with GPUs": {"config": GPU | REMOTE},
+    "quotas": {"domains": [{"name": "chat", "uids": [1000], "hbm_guarantee": "1GiB"}, {"name": "others"}],
+               "config": {"pool": {"hbm": "1536MiB", "slab": "2MiB"}, "slo": {"default": {"ttft": "1s"}},
+                          "engine": {"max_engines": 8}}},
+    "some nodes": {"nodeSelector": {"gpu": "yes"}, "tolerations": [{"key": "gpu", "operator": "Exists"}]},
+}  # fmt: skip
 
 
 class Manifests(unittest.TestCase):
     def setUp(self) -> None:
-        self.kvd = {each["kind"]: each for each in documents("kvd.yaml")}
+        self.kvd = rendered()
         self.pod = self.kvd["DaemonSet"]["spec"]["template"]["spec"]
         [self.engine] = documents("example-engine.yaml")
 
     def test_are_valid(self) -> None:
         version = kubernetes_validate.latest_version()
-        for document in [*self.kvd.values(), self.engine, *printed("valkey.sh"), *documents("nodes.yaml")]:
+        for document in [self.engine, *documents("nodes.yaml")]:
             kubernetes_validate.validate(document, version, strict=True)
+        for name, values in VALUES.items():
+            for document in rendered(**values).values():
+                with self.subTest(name, kind=document["kind"]):
+                    kubernetes_validate.validate(document, version, strict=True)
 
-    def test_the_one_for_gpus_is_valid_and_differs_in_what_a_gpu_takes(self) -> None:
-        gpus = for_gpus()
-        for document in gpus.values():
-            kubernetes_validate.validate(
-                document, kubernetes_validate.latest_version(), strict=True
-            )
+    def test_helm_finds_nothing_in_the_chart(self) -> None:
+        run = helm("lint", "--strict", str(CHART))
+        self.assertEqual(run.returncode, 0, run.stdout)
+        with tempfile.TemporaryDirectory(prefix="kvd-chart-") as folder:
+            wrong = Path(shutil.copytree(CHART, f"{folder}/kvd"))
+            with (wrong / "templates/config.yaml").open("a") as file:
+                file.write("  broken: [\n")
+            self.assertNotEqual(helm("lint", "--strict", str(wrong)).returncode, 0)
+
+    def test_a_size_that_the_chart_cannot_count_is_refused(self) -> None:
+        run = helm("template", "kvd", str(CHART), "--set", "config.pool.hbm=4GB")
+        self.assertIn("set the sizes of config.pool in GiB or MiB, or `memory`: 4GB", run.stderr)
+        self.assertEqual(helm("template", "kvd", str(CHART), "--set", "config.pool.hbm=4GB,memory=8Gi").returncode, 0)
+
+    def test_the_one_for_gpus_differs_in_what_a_gpu_takes(self) -> None:
+        gpus = rendered(config={"backend": "cuda"})
         self.assertIn('backend = "cuda"', gpus["ConfigMap"]["data"]["kvd.toml"])
         pod = gpus["DaemonSet"]["spec"]["template"]["spec"]
         self.assertEqual(pod.pop("runtimeClassName"), "nvidia")
         env = {each["name"]: each["value"] for each in pod["containers"][0].pop("env")}
         self.assertEqual(env["NVIDIA_VISIBLE_DEVICES"], "all")
+        for each in (gpus, self.kvd):
+            del each["DaemonSet"]["spec"]["template"]["metadata"]["annotations"]
+            del each["DaemonSet"]["spec"]["template"]["spec"]["containers"][0]["resources"]
         self.assertEqual(gpus["DaemonSet"], self.kvd["DaemonSet"])
+
+    def test_the_disk_is_a_folder_of_the_node(self) -> None:
+        pod = rendered(**VALUES["a disk, without a holder"])["DaemonSet"]["spec"]["template"]["spec"]
+        kvd = pod["containers"][0]
+        self.assertEqual(kvd["command"], ["/usr/bin/kvd"])
+        [mount] = [each for each in kvd["volumeMounts"] if each["name"] == "disk"]
+        [volume] = [each for each in pod["volumes"] if each["name"] == "disk"]
+        self.assertEqual({mount["mountPath"], volume["hostPath"]["path"]}, {"/var/cache/kvd"})
 
     def test_a_wrong_one_is_not(self) -> None:
         wrong = copy.deepcopy(self.kvd["DaemonSet"])
@@ -82,7 +128,7 @@ class Manifests(unittest.TestCase):
             model = ServiceMonitor.model_validate(monitor)
             return dict(model.model_dump(mode="json", by_alias=True, exclude_unset=True))
 
-        [monitor] = documents("servicemonitor.yaml")
+        monitor = monitored()["ServiceMonitor"]
         self.assertEqual(known(monitor), monitor)
         misspelt = copy.deepcopy(monitor)
         misspelt["spec"]["endpoints"][0]["intervall"] = "10s"
@@ -93,26 +139,27 @@ class Manifests(unittest.TestCase):
             known(wrong)
 
     def test_the_rules_are_the_same_under_the_operator(self) -> None:
-        rule = printed_rules()
+        rule = monitored()["PrometheusRule"]
         model = PrometheusRule.model_validate(rule)
         self.assertEqual(model.model_dump(mode="json", by_alias=True, exclude_unset=True), rule)
         self.assertEqual(rule["spec"], yaml.safe_load((PROMETHEUS / "kvd.rules.yml").read_text()))
 
     def test_the_alerts_ask_for_the_job_that_every_scrape_makes(self) -> None:
-        [monitor] = documents("servicemonitor.yaml")
+        found = monitored()
+        monitor = found["ServiceMonitor"]
         scrapes = yaml.safe_load((PROMETHEUS / "prometheus.yml").read_text())["scrape_configs"]
         service = self.kvd["Service"]["metadata"]
         label = monitor["spec"].get("jobLabel")
         jobs = {scrape["job_name"] for scrape in scrapes}
         jobs.add(service["labels"][label] if label else service["name"])
-        rules = [rule for group in printed_rules()["spec"]["groups"] for rule in group["rules"]]
+        rules = [rule for group in found["PrometheusRule"]["spec"]["groups"] for rule in group["rules"]]
         asked = {job for rule in rules for job in re.findall(r'\bjob="([^"]*)"', rule["expr"])}
         self.assertEqual((jobs, asked), ({"kvd"}, {"kvd"}))
 
     def test_the_runbooks_are_pages_that_the_package_installs(self) -> None:
         docs = FOLDER.parents[1] / "docs"
         titles = re.findall(r"^## (\w+)$", (docs / "alerts.md").read_text(), re.M)
-        rules = [rule for group in printed_rules()["spec"]["groups"] for rule in group["rules"]]
+        rules = [rule for group in monitored()["PrometheusRule"]["spec"]["groups"] for rule in group["rules"]]
         for alert in [rule for rule in rules if "alert" in rule]:
             url = alert["annotations"]["runbook_url"]
             self.assertIn("file:///usr/share/doc/kvd/docs{{ end }}/alerts.md#", url)
@@ -142,7 +189,7 @@ class Manifests(unittest.TestCase):
             {"name": "KVD_ENDPOINT", "value": f"{mount['mountPath']}/attach.sock"}])  # fmt: skip
 
     def test_nodes_share_blocks_by_a_server_that_is_theirs(self) -> None:
-        kvd = {each["kind"]: each for each in printed("valkey.sh")}
+        kvd = rendered(config=REMOTE)
         pod = kvd["DaemonSet"]["spec"]["template"]["spec"]
         remote = tomllib.loads(kvd["ConfigMap"]["data"]["kvd.toml"])["remote"]
         found = named("nodes.yaml")
@@ -164,13 +211,6 @@ class Manifests(unittest.TestCase):
         self.assertEqual(allowed["podSelector"]["matchLabels"], kvd["DaemonSet"]["metadata"]["labels"])
         mounts = {each["name"]: str(each["volumeMounts"]) for each in pod["containers"]}
         self.assertEqual([name for name in mounts if "remote" in mounts[name]], ["kvd"])
-
-    def test_nodes_with_gpus_share_blocks_too(self) -> None:
-        gpus = subprocess.run(["sh", FOLDER / "gpu.sh"], capture_output=True, check=True).stdout
-        both = subprocess.run(["sh", FOLDER / "valkey.sh", "-"], input=gpus, capture_output=True, check=True).stdout
-        [config] = [each for each in yaml.safe_load_all(both) if each["kind"] == "ConfigMap"]
-        self.assertEqual(tomllib.loads(config["data"]["kvd.toml"]).keys(), {"backend", "paths", "pool", "remote"})
-        self.assertIn('backend = "cuda"', config["data"]["kvd.toml"])
 
     def test_the_router_asks_both_engines_of_its_node(self) -> None:
         pod = named("nodes.yaml")["DaemonSet", "vllm"]["spec"]["template"]["spec"]
@@ -197,7 +237,7 @@ class Manifests(unittest.TestCase):
         self.assertEqual(run.stderr.splitlines()[-1], "vllm-router: error: unrecognized arguments: --none-such")
 
     def test_the_monitor_finds_the_metrics(self) -> None:
-        [monitor] = documents("servicemonitor.yaml")
+        monitor = monitored()["ServiceMonitor"]
         service = self.kvd["Service"]
         self.assertEqual(monitor["spec"]["selector"]["matchLabels"], service["metadata"]["labels"])
         ports = {port["name"]: port for port in service["spec"]["ports"]}
@@ -212,15 +252,21 @@ class Manifests(unittest.TestCase):
         self.assertEqual(names[ports["metrics"]["targetPort"]], int(listens[1]))
 
     def test_the_configuration_is_one_and_fits_its_limit(self) -> None:
-        with tempfile.NamedTemporaryFile("w", suffix=".toml") as file:
-            file.write(self.kvd["ConfigMap"]["data"]["kvd.toml"])
-            file.flush()
-            unit = subprocess.run([KVD, "--config", file.name, "--print-unit"], text=True,
-                                  capture_output=True, check=True, timeout=60).stdout  # fmt: skip
-        needed = re.search(r"^MemoryMax=(\d+)", unit, re.M)
-        assert needed is not None, unit
-        limit = self.pod["containers"][0]["resources"]["limits"]["memory"]
-        self.assertGreaterEqual(int(limit.removesuffix("Mi")) << 20, int(needed[1]))
+        for name, values in VALUES.items():
+            made = rendered(**values)
+            text = made["ConfigMap"]["data"]["kvd.toml"]
+            self.assertEqual(len(tomllib.loads(text).get("domain", [])), len(values.get("domains", [])))
+            with tempfile.NamedTemporaryFile("w", suffix=".toml") as file:
+                file.write(text)
+                file.flush()
+                run = subprocess.run([KVD, "--config", file.name, "--print-unit"], text=True,
+                                     capture_output=True, timeout=60, check=False)  # fmt: skip
+            needed = re.search(r"^MemoryMax=(\d+)", run.stdout, re.M)
+            assert needed is not None, f"{name}: {run.stderr}"
+            container = made["DaemonSet"]["spec"]["template"]["spec"]["containers"][0]
+            limit = int(container["resources"]["limits"]["memory"].removesuffix("Mi")) << 20
+            self.assertGreaterEqual(limit, int(needed[1]), name)
+            self.assertLess(limit, int(needed[1]) * 1.5, name)
 
 
 if __name__ == "__main__":

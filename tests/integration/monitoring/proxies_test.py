@@ -1,4 +1,4 @@
-"""What stands in front of kvd reaches it as it asks by default: Debian's nginx with the manifest's own
+"""What stands in front of kvd reaches it as it asks by default: Debian's nginx with the chart's own
 configuration, HAProxy's checks, wget --spider, ab. All three servers: REST, metrics, kvd-engine."""
 
 from __future__ import annotations
@@ -14,19 +14,11 @@ import urllib.request
 from pathlib import Path
 
 import ctest
-import yaml
 from kvd_process import KvdProcess, free_port, poll_until
 
-MANIFEST = Path(__file__).parents[3] / "deploy/kubernetes/kvd.yaml"
+SHIPPED = Path(__file__).parents[3] / "deploy/helm/kvd/files/nginx.conf"
 PROXIES = Path(os.environ["KVDTEST_MONITORING"], "proxies")
 ENVIRONMENT = {**os.environ, "LD_LIBRARY_PATH": f"{PROXIES}/usr/lib/x86_64-linux-gnu"}
-
-
-def shipped_configuration() -> str:
-    parts = yaml.safe_load_all(MANIFEST.read_text())
-    [config] = [part for part in parts if part and part["kind"] == "ConfigMap"]
-    text: str = config["data"]["nginx.conf"]
-    return text
 
 
 def status_of(url: str, method: str = "GET") -> int:
@@ -77,8 +69,8 @@ class Proxies(unittest.TestCase):
         return [(self.kvd.port, "/readyz"), (self.kvd.metrics_port, "/metrics"),
                 (self.run_engine(), "/health")]  # fmt: skip
 
-    def test_the_manifests_nginx_lets_metrics_and_readiness_through(self) -> None:
-        text = shipped_configuration()
+    def test_the_charts_nginx_lets_metrics_and_readiness_through(self) -> None:
+        text = SHIPPED.read_text()
         without = text.replace("proxy_http_version 1.1;", "")
         self.assertNotEqual(without, text)
         for configuration in (text, without):
