@@ -18,7 +18,7 @@ shift
 only=" $* "
 IN_A_CLONE="quickstart.md ../README.md claims.md vllm.md"
 BESIDE_AN_ENGINE="concepts.md configuration.md console.md rest.md metrics.md alerts.md policies.md cuda.md
-  security.md troubleshooting.md"
+  security.md should.md troubleshooting.md"
 
 say() { printf '== follow: %s\n' "$*"; }
 fail() { echo "follow: $*" >&2; exit 1; }

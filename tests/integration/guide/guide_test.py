@@ -153,6 +153,9 @@ class Typed(unittest.TestCase):
                      "nodes.md", "troubleshooting.md"):  # fmt: skip
             self.type_page(page, before=start)
         self.type_page("attach.md", ("sudo apt", "python3 -m venv", "venv/bin"), start)
+        load = (f"kvd-engine --port {self.engine} --random layers=4,hidden=256 &\n"
+                f"until curl -sf 127.0.0.1:{self.engine}/health >/dev/null; do sleep 0.1; done\n")
+        self.type_page("should.md", before=start + load)
         printed = self.type_page("policies.md", ("kvd-sim",), start)
         self.assertRegex(printed, r"rotation +lvf|rotation.policy +lvf|lvf")
 
