@@ -618,6 +618,18 @@ KVD_API kvd_status kvd_cache_drop(kvd_handle* handle, uint64_t cache, const uint
 KVD_API kvd_status kvd_cache_post_drop(kvd_handle* handle, uint64_t cache, const uint8_t* digests,
                                        uint64_t count);
 
+/* The blocks under these digests leave DRAM after all others of the domain, for time_ns from now on
+ * or until the next call for them; time_ns 0: they are like any other again. For an agent whose
+ * tool runs, and that soon goes on with its prompt. Blocks that are not in DRAM are skipped, so
+ * call this once their stores are over. All of them are retained, or none where more than
+ * cache.retain_share of the domain's DRAM would be (4096 at a time); cache.retain_most bounds the
+ * time. *retained becomes how many of the blocks are retained. They may make way all the same where
+ * nothing else is left to (kvd_cache_retained_evicted_bytes_total). KVD_INVALID_ARGUMENT: more than
+ * 24 hours, or a daemon that does not know the call. */
+KVD_API kvd_status kvd_cache_retain(kvd_handle* handle, uint64_t cache, const uint8_t* digests,
+                                    uint64_t count, uint64_t time_ns, uint64_t timeout_ns,
+                                    uint64_t* retained);
+
 /* Labels `count` consecutive blocks, at most 1024, before or after they are stored: from then on
  * kvd_cache_get_changes tells every session of the domain with a cache of the same kind where they
  * are, and what they are of. `parent`: the digest of the block before the first; NULL: there is

@@ -334,7 +334,9 @@ std::string cache_document(const ControllerStatus& status) {
   const auto& prefixes = status.counters.prefixes;
   const auto tiers = [](auto hbm, auto dram) { return Json{{"hbm", hbm}, {"dram", dram}}; };
   Json cached = tiers(status.cached[0].value, status.cached[1].value);
-  cached["disk"] = status.on_disk.value;
+  cached["disk"] = status.cached[kTiers].value;
+  const Json retained = {{"bytes", status.retained.bytes.value},
+                         {"evicted_bytes", status.retained.evicted_bytes}};
   const auto& disk = status.counters.prefixes.lower[core::kDiskTier];
   return to_text({{"load_policy", status.tuning.load.policy},
                   {"cached_bytes", cached},
@@ -348,6 +350,7 @@ std::string cache_document(const ControllerStatus& status) {
                     {"refused", disk.refused}}},
                   {"disk_models", models},
                   {"evicted_bytes", tiers(prefixes.evicted_bytes[0], prefixes.evicted_bytes[1])},
+                  {"retained", retained},
                   {"prompt_tokens", prefixes.asked},
                   {"found_tokens", tiers(prefixes.found[0], prefixes.found[1])}});
 }

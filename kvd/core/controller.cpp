@@ -217,6 +217,7 @@ void Controller::House::on_tick() {
   }
   parts.compactor.start();
   if (clearing) clear_on();
+  ground.engine_caches.let_go_due();
   if (ground.engine_caches.give_up_parked()) parts.claims.serve_everyone();
   if (ground.disk.expire()) parts.claims.serve_everyone();
   parts.standstills.watch();

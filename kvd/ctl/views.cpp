@@ -201,8 +201,13 @@ std::string cache_view(const Json& document) {
   table.add(of("hbm"));
   table.add(of("dram"));
   const Json& disk = document.at("disk");
-  return table.render() + "disk: " + bytes(document.at("cached_bytes").at("disk")) + " cached; " +
-         text(disk.at("loads")) + " blocks read, " + text(disk.at("load_failures")) +
+  const Json none = Json::object();  // of a kvd that retains nothing
+  const Json& retained = document.contains("retained") ? document.at("retained") : none;
+  const std::string kept = "retained: " + bytes(retained.value("bytes", Json(0))) + " of DRAM; " +
+                           bytes(retained.value("evicted_bytes", Json(0))) +
+                           " made way before their time\n";
+  return table.render() + kept + "disk: " + bytes(document.at("cached_bytes").at("disk")) +
+         " cached; " + text(disk.at("loads")) + " blocks read, " + text(disk.at("load_failures")) +
          " could not be; " + text(disk.at("stores")) + " written, " +
          text(disk.at("store_failures")) + " could not be\nof " +
          text(document.at("prompt_tokens")) +

@@ -44,6 +44,7 @@ Result<std::unique_ptr<core::Controller>> make_controller(const Config& config,
   core.dram_quotas = quotas.dram;
   core.tuning = config.tuning;
   core.index.eviction = config.disk.eviction;
+  core.retain = config.disk.retain;
   // With a secret seed nobody outside can choose digests that meet in one place of a table.
   KVD_CHECK(::getrandom(core.index.secret.data(), sizeof core.index.secret, 0) ==
                 sizeof core.index.secret,

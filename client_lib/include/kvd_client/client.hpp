@@ -197,6 +197,12 @@ class KVD_CLIENT_API Caches {
   /// As drop(), for 4096 digests at most, but without waiting: it goes with the next call. Never
   /// attaches.
   Status post_drop(std::uint64_t cache, std::span<const Digest> digests);
+  /// The blocks that are in DRAM leave it after all others of the domain, for `time` from now on,
+  /// or until this is called again; 0: not any more. All of them, or none where more of the
+  /// domain's DRAM would be retained than may be; kvd bounds the time, too. Returns how many are.
+  /// InvalidArgument for more than 24 hours, and of an older daemon.
+  Result<std::uint64_t> retain(std::uint64_t cache, std::span<const Digest> digests, Duration time,
+                               Duration timeout);
   /// Labels blocks, before or after they are stored: from then on changes() tells every session of
   /// the domain with a cache of the same kind what became of them, tokens included. Returns how
   /// many labels kvd keeps; it has room for a number of them. InvalidArgument for more than 1024

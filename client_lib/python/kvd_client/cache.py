@@ -140,6 +140,22 @@ class Cache:
         most; never attaches."""
         self._handle.call("kvd_cache_post_drop", self.id, _joined(digests), len(digests))
 
+    def retain(
+        self, digests: Sequence[bytes], seconds: float, timeout: float = _TIMEOUT_S
+    ) -> int:
+        """Blocks in DRAM leave it after all others of the domain, for so many seconds from now on or
+        until the next call for them; 0: they are like any other again. For an agent whose tool runs:
+        call it once the stores are over. Returns how many are retained: all that are there, or none
+        where more of the domain's DRAM would be than may be (cache.retain_share). cache.retain_most
+        bounds the time. Raises InvalidArgument for more than 24 hours, and where an older daemon does
+        not know the call."""
+        retained = ctypes.c_uint64()
+        self._handle.call(
+            "kvd_cache_retain", self.id, _joined(digests), len(digests), _abi.nanoseconds(seconds),
+            _abi.nanoseconds(timeout), ctypes.byref(retained),
+        )  # fmt: skip
+        return retained.value
+
     def label(
         self,
         digests: Sequence[bytes],

@@ -133,6 +133,19 @@ kvd_status kvd_cache_drop(kvd_handle* handle, uint64_t cache, const uint8_t* dig
 }
 
 // NOLINTNEXTLINE(readability-function-size): C has no spans
+kvd_status kvd_cache_retain(kvd_handle* handle, uint64_t cache, const uint8_t* digests,
+                            uint64_t count, uint64_t time_ns, uint64_t timeout_ns,
+                            uint64_t* retained) {
+  if (const char* fault = fault_of(handle, digests, count, kMostDigests)) return invalid(fault);
+  if (retained == nullptr) return invalid("retained is NULL");
+  const auto kept = handle->client.caches().retain(cache, copies_of(digests, count),
+                                                   duration(time_ns), duration(timeout_ns));
+  if (!kept.ok()) return fail(kept.error());
+  *retained = *kept;
+  return KVD_OK;
+}
+
+// NOLINTNEXTLINE(readability-function-size): C has no spans
 kvd_status kvd_cache_label(kvd_handle* handle, uint64_t cache, const uint8_t* parent,
                            const char* lora, const uint8_t* digests, uint64_t count,
                            const uint32_t* tokens, uint64_t token_count, uint64_t timeout_ns,

@@ -288,6 +288,11 @@ Result<std::uint64_t> Caches::drop(std::uint64_t cache, std::span<const Digest> 
   return public_result(impl_->caches.drop(cache, digests, timeout));
 }
 
+Result<std::uint64_t> Caches::retain(std::uint64_t cache, std::span<const Digest> digests,
+                                     Duration time, Duration timeout) {
+  return public_result(impl_->caches.retain(cache, digests, time, timeout));
+}
+
 Result<std::uint64_t> Caches::label(std::uint64_t cache, const BlockLabels& labels,
                                     Duration timeout) {
   return public_result(impl_->caches.label(cache, labels, timeout));

@@ -54,7 +54,7 @@ std::vector<wire::CacheBlock> to_wire(std::span<const kvd_client::Digest> digest
   return entries;
 }
 
-/// A lookup or a drop.
+/// A lookup, a drop or a retain.
 wire::CacheCommand question(const CacheBook::Known& cache, wire::CacheOp op,
                             std::span<const wire::CacheBlock> blocks) {
   wire::CacheCommand command;
@@ -128,8 +128,8 @@ Status Caches::close(std::uint64_t cache, Nanoseconds timeout) {
 
 // What does not fit one command is asked in several.
 Result<std::uint64_t> Caches::ask(std::uint64_t cache, wire::CacheOp op,
-                                  std::span<const kvd_client::Digest> digests,
-                                  Nanoseconds timeout) {
+                                  std::span<const kvd_client::Digest> digests, Nanoseconds timeout,
+                                  std::uint32_t retain_ms) {
   return link_.on_memory(
       timeout, [&](const SessionPtr& session, TimePoint until) -> Result<std::uint64_t> {
         KVD_ASSIGN_OR_RETURN(const CacheBook::Known known, book_.of_daemon(cache, session));
@@ -138,7 +138,8 @@ Result<std::uint64_t> Caches::ask(std::uint64_t cache, wire::CacheOp op,
           const auto part = rest.first(std::min(rest.size(), kMostBlocks));
           rest = rest.subspan(part.size());
           const std::vector<wire::CacheBlock> blocks = to_wire(part, {});
-          const wire::CacheCommand command = question(known, op, blocks);
+          wire::CacheCommand command = question(known, op, blocks);
+          command.body.retain_ms = retain_ms;
           KVD_ASSIGN_OR_RETURN(const std::uint64_t count, value_of(session->call(command, until)));
           sum += count;
           if (op == wire::CacheOp::kLookup && count < part.size()) break;
@@ -190,6 +191,16 @@ Result<std::uint64_t> Caches::lookup(std::uint64_t cache,
 Result<std::uint64_t> Caches::drop(std::uint64_t cache, std::span<const kvd_client::Digest> digests,
                                    Nanoseconds timeout) {
   return ask(cache, wire::CacheOp::kDrop, digests, timeout);
+}
+
+Result<std::uint64_t> Caches::retain(std::uint64_t cache,
+                                     std::span<const kvd_client::Digest> digests, Nanoseconds time,
+                                     Nanoseconds timeout) {
+  if (time < Nanoseconds(0) || time > std::chrono::hours(24)) {
+    return invalid("blocks are retained for 0 to 24 hours");
+  }
+  const auto ms = std::chrono::ceil<std::chrono::milliseconds>(time).count();
+  return ask(cache, wire::CacheOp::kRetain, digests, timeout, static_cast<std::uint32_t>(ms));
 }
 
 Status Caches::copy(const CopyOfBlocks& copy, Nanoseconds timeout, std::uint64_t& ticket) {

@@ -23,6 +23,8 @@ class Caches {
                                Nanoseconds timeout);
   Result<std::uint64_t> drop(std::uint64_t cache, std::span<const kvd_client::Digest> digests,
                              Nanoseconds timeout);
+  Result<std::uint64_t> retain(std::uint64_t cache, std::span<const kvd_client::Digest> digests,
+                               Nanoseconds time, Nanoseconds timeout);
   /// Asks ahead for a lookup, without waiting.
   Status post_lookup(std::uint64_t cache, std::span<const kvd_client::Digest> digests);
   Status post_drop(std::uint64_t cache, std::span<const kvd_client::Digest> digests);
@@ -46,7 +48,8 @@ class Caches {
 
  private:
   Result<std::uint64_t> ask(std::uint64_t cache, wire::CacheOp op,
-                            std::span<const kvd_client::Digest> digests, Nanoseconds timeout);
+                            std::span<const kvd_client::Digest> digests, Nanoseconds timeout,
+                            std::uint32_t retain_ms = 0);
   Status post(std::uint64_t cache, wire::CacheOp op, std::span<const kvd_client::Digest> digests);
 
   DaemonLink& link_;

@@ -254,7 +254,7 @@ void visit(A& a, core::DeviceStatus& d) {
 template <class A>
 void visit(A& a, core::ControllerStatus& s) {
   all(a, s.counters, s.tiers[0], s.tiers[1], s.slabs[0], s.slabs[1], s.devices, s.engines,
-      s.requests, s.plans, s.tuning, s.orphaned, s.held, s.cached, s.on_disk, s.disk_rates,
+      s.requests, s.plans, s.tuning, s.orphaned, s.held, s.cached, s.retained, s.disk_rates,
       s.disk_models, s.remote_servers, s.drain, s.to_remote, s.rotation_inputs, s.admission_inputs,
       s.placement_inputs);
 }

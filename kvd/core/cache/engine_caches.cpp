@@ -299,6 +299,9 @@ bool EngineCaches::on_blocks(const Command& command, const CacheBlocks& asked) {
     case CacheBlocks::Op::kDrop:
       context_.reply(command, ValueReply{drop(*cache, asked.digests)});
       return true;
+    case CacheBlocks::Op::kRetain:
+      context_.reply(command, ValueReply{retaining_.retain(cache->space, asked)});
+      return false;
     case CacheBlocks::Op::kStore:
       on_store(command, *cache, asked);
       return false;
@@ -470,12 +473,10 @@ store::CopyRanges EngineCaches::order_for(const Session& session, EngineCache& c
   return order;
 }
 
-void EngineCaches::tell(const Copy& copy, SetTicket::State state) {
-  context_.emit(SetTicket{copy.engine, copy.ticket, state});
-}
-
 void EngineCaches::start(const Session& session, Copy copy, store::CopyRanges order) {
-  if (order.blocks.empty()) return tell(copy, SetTicket::State::kDone);
+  if (order.blocks.empty()) {
+    return context_.emit(SetTicket{copy.engine, copy.ticket, SetTicket::State::kDone});
+  }
   begin(session, copy.ticket, copy.regions, copy.counts);
   copies_.emplace(order.ticket, std::move(copy));
   context_.orders.add(std::move(order));
@@ -520,7 +521,8 @@ bool EngineCaches::on_copy(const CopyFinished& finished) {
     return true;
   }
   over(copy.engine, copy.ticket, copy.regions, copy.counts);
-  tell(copy, finished.ok ? SetTicket::State::kDone : SetTicket::State::kFailed);
+  const auto state = finished.ok ? SetTicket::State::kDone : SetTicket::State::kFailed;
+  context_.emit(SetTicket{copy.engine, copy.ticket, state});
   return true;
 }
 

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "kvd/core/cache/disk_cache.hpp"
+#include "kvd/core/cache/retaining.hpp"
 #include "kvd/core/ledger/classes.hpp"
 #include "kvd/core/ledger/context.hpp"
 #include "kvd/core/ledger/knowledge.hpp"
@@ -56,6 +57,7 @@ class EngineCaches {
         disk_(disk),
         rows_(store.cache),
         parked_(store.cache),
+        retaining_(context, store),
         storing_(context.config.index.secret) {}
 
   void on_open(const Command& command, const OpenCache& open);
@@ -70,6 +72,8 @@ class EngineCaches {
   /// The session ends, and what it parked is given up: some at once, the rest in later events.
   /// `dies`: what it still writes is not stored.
   void end(Session& session, bool dies);
+  /// At each tick: what is due is retained no more.
+  void let_go_due() { retaining_.let_go_due(); }
   /// Gives up a part of what ended sessions had parked. True: DRAM may have become free.
   [[nodiscard]] bool give_up_parked();
 
@@ -179,7 +183,6 @@ class EngineCaches {
              const UnderWay& counts);
   void over(EngineId engine, std::uint64_t ticket, const std::set<RegionId>& regions,
             const UnderWay& counts);
-  void tell(const Copy& copy, SetTicket::State state);
 
   Context& context_;
   store::Store& store_;
@@ -192,6 +195,7 @@ class EngineCaches {
   std::map<std::uint64_t, Load> loads_;
   std::uint64_t last_load_ = 0;
   store::ParkedRows parked_;
+  Retaining retaining_;
   store::KeysBeingStored storing_;                     ///< by copies_
   std::vector<EngineId> gone_;                         ///< ended sessions that may have some parked
   std::set<std::pair<EngineId, std::uint64_t>> open_;  ///< places of tickets that are not over

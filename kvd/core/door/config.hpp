@@ -40,6 +40,11 @@ struct Config {
   store::Index::Config index;  ///< index of blocks that are found again
   DiskConfig disk;
   RemoteConfig remote;
+  /// What engines may have retained (CacheBlocks::Op::kRetain).
+  struct Retain {
+    double share = 0.5;  ///< of the DRAM that a domain may have
+    Nanoseconds most{600'000'000'000};
+  } retain;
   /// The shell writes down for the next daemon what is cached in DRAM, and what only HBM has.
   struct Keep {
     bool dram = false;

@@ -332,9 +332,14 @@ struct ControllerStatus {
   std::vector<PlanStatus> plans;  ///< plans of the engines whose layers may stream now
   Tuning tuning;
   Bytes orphaned;
-  Bytes held[kTiers];    ///< blocks that requests name; those that several share, once
-  Bytes cached[kTiers];  ///< blocks that no request names any more
-  Bytes on_disk;         ///< blocks on disk, whether or not a request names them
+  Bytes held[kTiers];  ///< blocks that requests name; those that several share, once
+  /// Blocks that no request names any more, by tier; the last: blocks on disk, whether or not a
+  /// request names them.
+  Bytes cached[kTiers + 1];
+  struct Retained {
+    Bytes bytes;                      ///< of those in DRAM, what engines had retained
+    std::uint64_t evicted_bytes = 0;  ///< what made way before its time
+  } retained;
   DiskRates disk_rates;  ///< rates of the slowest class of blocks
   std::vector<DiskModel> disk_models;
   std::vector<RemoteServer> remote_servers;

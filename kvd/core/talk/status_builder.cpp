@@ -181,7 +181,9 @@ ControllerStatus StatusBuilder::build() {
     out.cached[t] = store_.cache.cached(tier);
     out.counters.prefixes.evicted_bytes[t] = store_.cache.evicted(tier);
   }
-  out.on_disk = disk_.bytes();
+  out.cached[kTiers] = disk_.bytes();
+  const store::Retained retained = store::retained(store_.cache);
+  out.retained = {retained.bytes, retained.evicted};
   out.drain = drains_.status();
   out.to_remote = drains_.to_remote();
   out.disk_rates = disk_.rates();

@@ -14,6 +14,7 @@
 #include "ipc/vocabulary/units.hpp"
 #include "kvd/admin/link/messages.hpp"
 #include "kvd/admin/link/snapshot.hpp"
+#include "kvd/core/door/config.hpp"
 #include "kvd/core/door/tuning.hpp"
 #include "kvd/store/index/eviction.hpp"
 
@@ -64,6 +65,7 @@ struct DiskSettings {
   std::string keep = "auto";      ///< restart.keep: auto or never
   std::uint32_t touches = 2;      ///< a block is written once it was asked for this often
   store::EvictionKind eviction = store::EvictionKind::kDefault;  ///< cache.eviction
+  core::Config::Retain retain;                                   ///< cache.retain_…
 };
 
 /// Cached blocks on Redis or Valkey servers that several nodes share. Source: kvd/DESIGN.md "Blocks

@@ -23,6 +23,8 @@ constexpr Bytes kLeastDisk = 16 * kMiB;
 constexpr Nanoseconds kLeastTtl = std::chrono::minutes(1), kMostTtl = std::chrono::hours(365 * 24);
 constexpr Nanoseconds kMostLastWrites = std::chrono::hours(1);
 constexpr std::uint32_t kMaxTouches = 100;
+constexpr double kMostRetained = 0.9;
+constexpr Nanoseconds kLongestRetained = std::chrono::hours(24);
 constexpr std::int64_t kMaxSlabCount = SlotId::kMaxSlabs - 1;
 constexpr std::uint32_t kMaxRequests = 4096;  // as many as one step message holds
 constexpr std::uint32_t kMaxEngines = 1u << 12;
@@ -276,6 +278,14 @@ void check_disk(const Config& config, Faults& faults) {
   }
   if (disk.daily_writes < Bytes(0)) faults.push_back("disk.daily_writes: must not be negative");
   check_count("disk.touches", disk.touches, kMaxTouches, faults);
+  if (!(disk.retain.share >= 0 && disk.retain.share <= kMostRetained)) {
+    faults.push_back("cache.retain_share: must be from 0 to 0.9, so that other blocks find room");
+  }
+  if (disk.retain.most <= Nanoseconds(0) || disk.retain.most > kLongestRetained) {
+    faults.push_back("cache.retain_most: must be more than nothing, and at most 24h, is " +
+                     kDuration.format(disk.retain.most) +
+                     "; cache.retain_share = 0 retains nothing");
+  }
 }
 
 void check_remote(const Config& config, Faults& faults) {

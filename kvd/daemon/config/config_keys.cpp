@@ -103,6 +103,15 @@ Keys disk_keys() {
           "leave it; lru to compare with other caches", kEviction,
           [](auto& c) -> auto& { return c.disk.eviction; }),
       key(
+          "cache.retain_share",
+          "share of a domain's DRAM whose blocks may be retained for agents' next turns; 0: none",
+          "more where most requests are agents'", kNumber,
+          [](auto& c) -> auto& { return c.disk.retain.share; }),
+      key(
+          "cache.retain_most", "the longest that blocks are retained, whatever was asked for",
+          "longer where tools run for longer", kDuration,
+          [](auto& c) -> auto& { return c.disk.retain.most; }),
+      key(
           "disk.path", "folder where cached blocks go; empty: none",
           "where more should be found again than DRAM holds", kText,
           [](auto& c) -> auto& { return c.disk.path; }),

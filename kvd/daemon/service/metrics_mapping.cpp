@@ -113,7 +113,9 @@ void add_prefixes(const ControllerStatus& status, Samples& out) {
     out.add("kvd_kept_blocks", {tier}, c.kept.blocks[t]);
     out.add("kvd_kept_bytes", {tier}, c.kept.bytes[t]);
   }
-  out.add("kvd_cache_bytes", {"disk"}, status.on_disk);
+  out.add("kvd_cache_bytes", {"disk"}, status.cached[kTiers]);
+  out.add("kvd_cache_retained_bytes", {}, status.retained.bytes);
+  out.add("kvd_cache_retained_evicted_bytes_total", {}, status.retained.evicted_bytes);
   const Counters::Prefixes::Lower& disk = status.counters.prefixes.lower[core::kDiskTier];
   out.add("kvd_disk_blocks_total", {"load"}, disk.loads);
   out.add("kvd_disk_blocks_total", {"store"}, disk.stores);

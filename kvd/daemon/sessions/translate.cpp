@@ -115,14 +115,15 @@ Result<Body> from(const wire::CacheChangesBody& b) {
 Result<Body> from(const wire::CacheCommand& b) {
   using Op = core::CacheBlocks::Op;
   static_assert(static_cast<int>(wire::CacheOp::kLookup) == static_cast<int>(Op::kLookup) + 1 &&
-                static_cast<int>(wire::CacheOp::kDrop) == static_cast<int>(Op::kDrop) + 1);
+                static_cast<int>(wire::CacheOp::kRetain) == static_cast<int>(Op::kRetain) + 1);
   core::CacheBlocks asked{core::CacheId(b.body.cache),
                           static_cast<Op>(b.body.op - 1),
                           (b.body.flags & wire::kCachePark) != 0,
                           b.body.ticket,
                           {},
                           {},
-                          (b.body.flags & wire::kCacheAwait) != 0};
+                          (b.body.flags & wire::kCacheAwait) != 0,
+                          std::chrono::milliseconds(b.body.retain_ms)};
   asked.digests.reserve(b.blocks.size());
   for (const wire::CacheBlock block : b.blocks) {
     asked.digests.push_back(Digest{block.digest});

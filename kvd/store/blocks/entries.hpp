@@ -32,6 +32,7 @@ struct Entry {
   std::uint32_t chain = 0;     ///< the tag of the blocks it was last asked for with; 0: not known
   std::array<Place, kCacheTiers> at{};
   std::array<std::uint32_t, kCacheTiers> children_in{};  ///< of its children, those in the tier
+  bool retained = false;  ///< somebody comes back for it: all others leave DRAM before it
 
   [[nodiscard]] bool in(CacheTier tier) const { return bool(at[index(tier)]); }
   [[nodiscard]] bool anywhere() const { return at[0] || at[1] || at[2]; }

@@ -182,6 +182,9 @@ std::vector<SlotId> Cache::evict(DomainId domain, Tier tier, Bytes needed, Devic
     left -= bytes;
     --evictions_left_;
     evicted_[number(tier)] += static_cast<std::uint64_t>(bytes.value);
+    if (shelf.index.at(victim).retained) {
+      retained_evicted_ += static_cast<std::uint64_t>(bytes.value);
+    }
     const bool elsewhere = blocks_.complete(row, tier == Tier::kHbm ? Tier::kDram : Tier::kHbm);
     append(slots[number(tier)], blocks_.vacate(row, tier));
     if (!elsewhere) erase(shelf, row, slots);
@@ -290,6 +293,12 @@ Bytes Cache::make_room(DomainId domain, Tier tier, Bytes needed, DeviceId device
   const std::uint64_t before = evicted_[number(tier)];
   tiers_.free(tier, evict(domain, tier, needed, device));
   return Bytes(static_cast<std::int64_t>(evicted_[number(tier)] - before));
+}
+
+Retained retained(const Cache& cache) {
+  Retained sum{{}, cache.retained_evicted_};
+  for (const auto& [domain, shelf] : cache.shelves_) sum.bytes += retained(shelf.index);
+  return sum;
 }
 
 Bytes Cache::cached(Tier tier) const { return blocks_.usage().cached[number(tier)]; }

@@ -50,6 +50,12 @@ struct RowCopy {
   std::vector<SlotId> to;
 };
 
+/// Rows that somebody comes back for (PlacedRows::retain).
+struct Retained {
+  Bytes bytes;
+  std::uint64_t evicted = 0;  ///< bytes that made way all the same
+};
+
 /// Which row the blocks of an entry are. Kept by the entry's number, as entries come and go by
 /// thousands. Owner: control thread. Cost: O(1).
 class RowsByEntry {
@@ -204,6 +210,7 @@ class Cache {
  private:
   friend void clear(Cache& cache, DomainId domain);
   friend void put_back_alone(Cache& cache, RowId row);
+  friend Retained retained(const Cache& cache);
   friend TierSet tiers_of(Cache& cache, const KeySpace& space, const Digest& digest);
   friend class AllRows;
   friend class KeptRows;
@@ -244,6 +251,7 @@ class Cache {
   std::map<DomainId, Shelf> shelves_;
   std::deque<std::pair<DomainId, EntryId>> alone_;  ///< some are not, or not any more
   std::array<std::uint64_t, kTiers> evicted_{};     ///< bytes
+  std::uint64_t retained_evicted_ = 0;              ///< bytes of these that were retained
   std::optional<SecondTouch> disk_rule_;            ///< none: there is no disk
   std::deque<DomainId> disk_turns_;                 ///< of domains that have rows for it
   std::size_t evictions_left_ = SIZE_MAX;           ///< of the take in hand
@@ -254,6 +262,8 @@ class Cache {
 void clear(Cache& cache, DomainId domain);
 /// Cache::next_alone() names the row once more, and first.
 void put_back_alone(Cache& cache, RowId row);
+/// Returns the sums over all domains.
+[[nodiscard]] Retained retained(const Cache& cache);
 /// Returns the memories that have the block.
 [[nodiscard]] TierSet tiers_of(Cache& cache, const KeySpace& space, const Digest& digest);
 

@@ -100,6 +100,37 @@ std::size_t PlacedRows::cached(const KeySpace& space, const std::vector<EntryId>
   }));
 }
 
+std::size_t PlacedRows::retain(const KeySpace& space, std::span<const Digest> digests,
+                               TimePoint until, Bytes most) {
+  cache_.follow();
+  Cache::Shelf& shelf = cache_.shelf(space.domain);
+  Index& index = shelf.index;
+  const SpaceId id = index.known(space);
+  std::set<EntryId> there;  // a call may name a block twice
+  Bytes bytes;
+  for (const Digest& digest : digests) {
+    const EntryId entry = index.peek(id, digest);
+    if (!entry || !index.at(entry).in(CacheTier::kDram) || !there.insert(entry).second) continue;
+    let_go(index, entry);
+    bytes += cache_.bytes_on(shelf.rows.at(entry), Tier::kDram, DeviceId());
+  }
+  if (until == TimePoint(0) || retained(index) + bytes > most) return 0;
+  for (const EntryId entry : there) {
+    const Bytes each = cache_.bytes_on(shelf.rows.at(entry), Tier::kDram, DeviceId());
+    store::retain(index, entry, static_cast<double>(until.count()), each);
+  }
+  return there.size();
+}
+
+void PlacedRows::let_go_due(TimePoint now, std::size_t most) {
+  for (auto& [domain, shelf] : cache_.shelves_) {
+    while (const EntryId entry = due(shelf.index, static_cast<double>(now.count()))) {
+      if (most-- == 0) return;
+      let_go(shelf.index, entry);
+    }
+  }
+}
+
 bool PlacedRows::add(const NewBlock& block) {
   const FromDisk row{block.space, block.taker, {block.digest}, {{block.slot}}, block.saved};
   return cache_.adopt(row).empty();

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -44,6 +45,14 @@ class PlacedRows {
   void release(const KeySpace& space, const std::vector<EntryId>& held);
   /// How many of these are named by no table and so count as cached.
   [[nodiscard]] std::size_t cached(const KeySpace& space, const std::vector<EntryId>& held);
+  /// Blocks of these that are in DRAM leave it after all others of the domain, until the time
+  /// `until`; zero: they are like any other again. All of them are retained, or none, so that at
+  /// most `most` bytes of the domain are: a part of a conversation is worth little. Returns how
+  /// many are.
+  std::size_t retain(const KeySpace& space, std::span<const Digest> digests, TimePoint until,
+                     Bytes most);
+  /// Lets go what is due by now, but of no more than `most` blocks.
+  void let_go_due(TimePoint now, std::size_t most);
   /// Its bytes are complete in the slot (state filling). False: it is there by now, and the slot
   /// stays the caller's.
   struct NewBlock {

@@ -294,6 +294,7 @@ bool Index::place(EntryId id, CacheTier tier, Place place) {
 Place Index::forget(EntryId id, CacheTier tier) {
   const std::size_t t = index(tier);
   KVD_CHECK(at(id).in(tier), "the tier does not have the block");
+  if (tier == CacheTier::kDram) let_go(*this, id);
   Place was;
   change(id, [&](Entry& entry) { was = std::exchange(entry.at[t], Place()); });
   policy(tier).removed(id);
@@ -317,6 +318,26 @@ void Index::release(EntryId id) {
 void Index::release(std::span<const EntryId> blocks) {
   // From the tail: a block stays known as long as those after it are.
   for (auto block = blocks.rbegin(); block != blocks.rend(); ++block) release(*block);
+}
+
+// As with touch(), no policy may have it in order while what orders it changes.
+void retain(Index& index, EntryId id, double until, Bytes bytes) {
+  KVD_CHECK(index.at(id).in(CacheTier::kDram), "a block is retained that DRAM does not have");
+  index.change(id, [](Entry& entry) { ++entry.leases; });
+  index.entries_[id].retained = true;
+  index.space(index.at(id).space).retained = bytes;
+  index.retained_bytes_ += bytes;
+  index.retained_.insert(id, until);
+  index.change(id, [](Entry& entry) { --entry.leases; });
+}
+
+void let_go(Index& index, EntryId id) {
+  if (!index.at(id).retained) return;
+  index.change(id, [](Entry& entry) { ++entry.leases; });
+  index.entries_[id].retained = false;
+  index.retained_bytes_ -= index.space(index.at(id).space).retained;
+  index.retained_.erase(id);
+  index.change(id, [](Entry& entry) { --entry.leases; });
 }
 
 void Index::erase_unused(EntryId id) {

@@ -14,6 +14,7 @@
 #include "kvd/store/blocks/entries.hpp"
 #include "kvd/store/index/digest_table.hpp"
 #include "kvd/store/index/eviction.hpp"
+#include "kvd/store/index/id_heap.hpp"
 #include "kvd/store/index/labels.hpp"
 #include "kvd/store/memory/key.hpp"
 
@@ -137,6 +138,18 @@ class Index {
   friend double age(const Index& index, EntryId id) {
     return index.clock_ - index.entries_[id].last;
   }
+  /// The block leaves DRAM after all that are not retained, until it is let go; due() names it from
+  /// `until` on, by the caller's clock. `bytes`: those of each block of its space. Precondition:
+  /// DRAM has it, and it is not retained.
+  friend void retain(Index& index, EntryId id, double until, Bytes bytes);
+  /// It is like any other again. Nothing happens where it is not retained.
+  friend void let_go(Index& index, EntryId id);
+  /// Returns a retained block whose time is over; none: there is no other.
+  friend EntryId due(const Index& index, double now) {
+    const EntryId first = index.retained_.least();
+    return first && index.retained_.least_number(0) <= now ? first : EntryId();
+  }
+  friend Bytes retained(const Index& index) { return index.retained_bytes_; }
   /// Returns the memories that have the block, whatever comes before it.
   friend TierSet tiers_of(Index& index, SpaceId space, const Digest& digest);
 
@@ -146,6 +159,7 @@ class Index {
     DigestTable table;
     std::array<std::uint32_t, kCacheTiers> in{};  ///< blocks that the tier has
     double log2_cost = 0;                         ///< of set_cost()
+    Bytes retained{};                             ///< bytes of each block, as retain() was told
   };
 
   [[nodiscard]] Space& space(SpaceId id) const;
@@ -174,8 +188,13 @@ class Index {
   std::map<KeySpace, SpaceId> ids_;
   std::vector<std::unique_ptr<Space>> spaces_;  ///< by id - 1; null: closed
   std::uint64_t probes_ = 0;
+  IdHeap retained_;  ///< by the time until which they are
+  Bytes retained_bytes_;
   /// Blocks stored since the start. A found block moves it, too, by next to nothing.
   double clock_ = 0;
 };
+
+void retain(Index& index, EntryId id, double until, Bytes bytes);
+void let_go(Index& index, EntryId id);
 
 }  // namespace kvd::store

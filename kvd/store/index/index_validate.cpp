@@ -37,6 +37,9 @@ std::string Index::fault_of(EntryId id, const Entry& entry) const {
   if (entry.next && (!entries_.live(entry.next) || at(entry.next).parent != id)) {
     return fault(id, "was followed by a block that is not its child");
   }
+  if (entry.retained != retained_.contains(id) || (entry.retained && !entry.in(CacheTier::kDram))) {
+    return fault(id, "is retained, and has no time until which, or is not in DRAM");
+  }
   for (std::size_t t = 0; t < kCacheTiers; ++t) {
     if (policies_[t]->may(id) != entry.may_leave(static_cast<CacheTier>(t))) {
       return fault(id, "may leave a tier, and the tier's policy says otherwise, or the reverse");
@@ -49,7 +52,9 @@ std::string Index::fault_of_counts() const {
   std::map<EntryId, Family> families;
   std::map<SpaceId, Family> walked;
   std::array<std::size_t, kCacheTiers> may{};
+  Bytes retained;
   entries_.each([&](EntryId, const Entry& entry) {
+    if (entry.retained) retained += space(entry.space).retained;
     Family& family = families[entry.parent];
     Family& space = walked[entry.space];
     ++family.children;
@@ -75,6 +80,7 @@ std::string Index::fault_of_counts() const {
   for (std::size_t t = 0; t < kCacheTiers; ++t) {
     if (policies_[t]->size() != may[t]) found = "a policy counts those that may leave wrong";
   }
+  if (retained != retained_bytes_) found = "the bytes of retained blocks are counted wrong";
   return found;
 }
 

@@ -37,6 +37,7 @@ bool Ghosts::take(std::uint32_t tag) {
 // ---- TurnoverEviction ----
 
 std::uint32_t TurnoverEviction::class_of(EntryId id) const {
+  if (entries_[id].retained) return kRetained;
   if (!classes_) return 0;
   const std::uint16_t uses = entries_[id].uses;
   return (uses >= 2 ? 1U : 0U) + (uses >= 4 ? 1U : 0U) + (uses >= 7 ? 1U : 0U);
@@ -88,7 +89,7 @@ EntryId TurnoverEviction::victim() {
   bool is_new = true;
   double least = 0;
   for (std::uint32_t group = 0; group < heap_.groups(); ++group) {
-    if (heap_.empty(group)) continue;
+    if (heap_.empty(group) || (group == kRetained && victim)) continue;
     const double last = heap_.least_number(group);
     const double rank = last + bonus(group);
     const bool is_newer = last > settled;

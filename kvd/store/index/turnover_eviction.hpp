@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "kvd/store/blocks/entries.hpp"
@@ -59,7 +60,9 @@ class TurnoverEviction final : public Eviction {
   void must_stay(EntryId id) override { heap_.erase(id, class_of(id)); }
   [[nodiscard]] EntryId victim() override;
   [[nodiscard]] double rank(EntryId id) const override {
-    return entries_[id].last + bonus(class_of(id));
+    const std::uint32_t of_class = class_of(id);
+    return of_class == kRetained ? std::numeric_limits<double>::infinity()
+                                 : entries_[id].last + bonus(of_class);
   }
   [[nodiscard]] bool may(EntryId id) const override { return heap_.contains(id); }
   [[nodiscard]] std::size_t size() const override { return heap_.size(); }
@@ -80,6 +83,7 @@ class TurnoverEviction final : public Eviction {
   static constexpr double kMostRatio = 16;
   static constexpr std::size_t kLeastTurnover = 64;
   static constexpr std::uint16_t kUsesOfReturned = 4;
+  static constexpr std::uint32_t kRetained = 4;  ///< the class of retained blocks, the last to go
 
   [[nodiscard]] std::uint32_t class_of(EntryId id) const;
   [[nodiscard]] double bonus(std::uint32_t of_class) const {

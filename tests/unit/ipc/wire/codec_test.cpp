@@ -238,8 +238,9 @@ TEST(Codec, LargestStepFitsTheFrameLimit) {
 }
 
 TEST(Codec, AFlagOfALookupIsNoneOfAStore) {
-  const auto code_of = [](CacheOp op, std::uint32_t flags) {
+  const auto code_of = [](CacheOp op, std::uint32_t flags, std::uint32_t retain_ms = 0) {
     CacheCommand cache;
+    cache.body.retain_ms = retain_ms;
     cache.body.cache = 1;
     cache.body.op = static_cast<std::uint32_t>(op);
     cache.body.ticket = op == CacheOp::kStore ? 1 : 0;
@@ -256,6 +257,9 @@ TEST(Codec, AFlagOfALookupIsNoneOfAStore) {
   EXPECT_EQ(code_of(CacheOp::kLookup, kCachePark), ErrorCode::kInvalidArgument);
   EXPECT_EQ(code_of(CacheOp::kStore, kCacheAwait), ErrorCode::kInvalidArgument);
   EXPECT_EQ(code_of(CacheOp::kDrop, kCacheAwait), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code_of(CacheOp::kRetain, 0, 1000), ErrorCode::kOk);
+  EXPECT_EQ(code_of(CacheOp::kRetain, kCachePark, 1000), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code_of(CacheOp::kDrop, 0, 1000), ErrorCode::kInvalidArgument);
 }
 
 TEST(Codec, TooManyEntriesAreNotEncoded) {

@@ -183,12 +183,12 @@ TEST(Golden, ACacheCommandThatCannotBeIsRefused) {
   EXPECT_TRUE(broken(offsetof(CacheBody, cache), std::uint64_t{0})) << "no cache";
   EXPECT_TRUE(broken(offsetof(CacheBody, ticket), std::uint64_t{0})) << "a store without a ticket";
   EXPECT_TRUE(broken(offsetof(CacheBody, ticket), kMaxCacheTicket + 1));
-  EXPECT_TRUE(broken(offsetof(CacheBody, op), std::uint32_t{5}));
+  EXPECT_TRUE(broken(offsetof(CacheBody, op), std::uint32_t{6}));
   EXPECT_TRUE(broken(offsetof(CacheBody, op), std::uint32_t{4})) << "a drop with a ticket";
   EXPECT_TRUE(broken(offsetof(CacheBody, op), std::uint32_t{3})) << "a load that parks";
   EXPECT_TRUE(broken(offsetof(CacheBody, flags), std::uint32_t{2}));
   EXPECT_TRUE(broken(offsetof(CacheBody, count), std::uint32_t{3}));
-  EXPECT_TRUE(broken(offsetof(CacheBody, reserved), std::uint32_t{1}));
+  EXPECT_TRUE(broken(offsetof(CacheBody, retain_ms), std::uint32_t{1}));
   EXPECT_TRUE(broken(sizeof(CacheBody) + offsetof(CacheBlock, reserved), std::uint32_t{1}));
   EXPECT_FALSE(broken(offsetof(CacheBody, flags), std::uint32_t{0})) << "the frame itself is good";
 }

@@ -79,7 +79,8 @@ class History {
         *std::next(engines_.begin(), below(static_cast<std::uint32_t>(engines_.size())));
     if (what < 34) return copy(id, engine, Op::kStore);
     if (what < 60) return copy(id, engine, Op::kLoad);
-    if (what < 66) return drop(id, engine);
+    if (what < 64) return drop(id, engine);
+    if (what < 66) return retain(id, engine);
     if (what < 86) return finish();
     if (what < 92) return finish_disk();
     if (what < 93) return reopen(id, engine);
@@ -147,6 +148,13 @@ class History {
       if (ByteNode::value(node_.command(id, asked)) == 1) return seed;
     }
     return below(kSeeds);
+  }
+
+  void retain(EngineId id, const Engine& engine) {
+    CacheBlocks asked{engine.cache, Op::kRetain, false, 0, {}, {}};
+    asked.retain = std::chrono::milliseconds(below(3));
+    for (int i = 0; i < 3; ++i) asked.digests.push_back(ByteNode::digest(below(kSeeds)));
+    EXPECT_EQ(ByteNode::code(node_.command(id, asked)), ErrorCode::kOk);
   }
 
   void drop(EngineId id, const Engine& engine) {

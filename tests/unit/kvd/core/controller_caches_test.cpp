@@ -117,6 +117,89 @@ TEST(ControllerCaches, WhatIsParkedOutlivesPressureAndADropFreesIt) {
   EXPECT_EQ(a.leading({1}), 0u);
 }
 
+void press(Placer& engine, ByteNode& node, std::uint32_t from) {
+  for (std::uint32_t seed = from; seed < from + 60; seed += 4) {
+    ASSERT_EQ(ByteNode::code(engine.store({seed, seed + 1, seed + 2, seed + 3})), ErrorCode::kOk);
+    node.finish_all();
+  }
+}
+
+// DRAM has 16 slots, of which half may be retained.
+TEST(ControllerCaches, WhatIsRetainedOutlivesPressureUntilItsTimeIsOver) {
+  ByteNode node;
+  Placer a(node);
+  (void)a.store({1, 2});
+  node.finish_all();
+  EXPECT_EQ(a.retain({1, 2, 77}, 60), 2u) << "one of them is not there";
+  press(a, node, 100);
+  EXPECT_EQ(a.leading({1, 2}), 2u);
+  node.now += std::chrono::seconds(61);
+  node.feed(Tick{});
+  press(a, node, 200);
+  EXPECT_EQ(a.leading({1}), 0u);
+}
+
+TEST(ControllerCaches, WhatIsLetGoIsLikeAnyOther) {
+  ByteNode node;
+  Placer a(node);
+  (void)a.store({1, 2});
+  node.finish_all();
+  EXPECT_EQ(a.retain({1, 2}, 60), 2u);
+  EXPECT_EQ(a.retain({1, 2}, 60), 2u) << "once more is no more";
+  EXPECT_EQ(node.controller->status(node.now).retained.bytes, Bytes(2 * ByteNode::kBlock));
+  EXPECT_EQ(a.retain({2}, 0), 0u);
+  press(a, node, 100);
+  EXPECT_EQ(a.leading({1, 2}), 1u);
+  (void)a.ask(Op::kDrop, {1});
+  EXPECT_EQ(node.controller->status(node.now).retained.bytes, Bytes(0));
+}
+
+TEST(ControllerCaches, NoMoreThanAShareIsRetainedAndNotForLonger) {
+  ByteNode node;
+  Placer a(node);
+  for (std::uint32_t seed = 0; seed < 16; seed += 4) {
+    (void)a.store({seed, seed + 1, seed + 2, seed + 3});
+    node.finish_all();
+  }
+  EXPECT_EQ(a.retain({0, 1, 2, 3, 4, 5, 6, 7}, 86'400), 8u) << "half";
+  EXPECT_EQ(a.retain({8}, 60), 0u);
+  press(a, node, 100);
+  EXPECT_EQ(a.leading({0, 1, 2, 3, 4, 5, 6, 7}), 8u);
+  node.now += std::chrono::minutes(11);  // cache.retain_most is 10
+  node.feed(Tick{});
+  EXPECT_EQ(node.controller->status(node.now).retained.bytes, Bytes(0))
+      << "cache.retain_most is less";
+}
+
+TEST(ControllerCaches, AConversationIsRetainedAsAWholeOrNotAtAll) {
+  ByteNode node;
+  Placer a(node);
+  for (std::uint32_t seed = 0; seed < 12; seed += 4) {
+    (void)a.store({seed, seed + 1, seed + 2, seed + 3});
+    node.finish_all();
+  }
+  EXPECT_EQ(a.retain({0, 1, 1}, 60), 2u) << "twice is once";
+  EXPECT_EQ(a.retain({4, 5}, 60), 2u);
+  EXPECT_EQ(a.retain({0, 1, 2, 3, 8, 9, 10}, 60), 0u) << "it has grown too long";
+  EXPECT_EQ(node.controller->status(node.now).retained.bytes, Bytes(2 * ByteNode::kBlock));
+  EXPECT_EQ(a.retain({0, 1, 2, 3, 8, 9}, 60), 6u);
+}
+
+TEST(ControllerCaches, WhatIsRetainedMakesWayWhereNothingElseIsLeftAndThatIsTold) {
+  ByteNode node;
+  Placer a(node);
+  (void)a.store({1, 2, 3, 4});
+  node.finish_all();
+  EXPECT_EQ(a.retain({1, 2, 3, 4}, 60), 4u);
+  for (std::uint32_t seed = 100; seed < 116; seed += 4) {
+    ASSERT_EQ(ByteNode::code(a.store({seed, seed + 1, seed + 2, seed + 3}, true)), ErrorCode::kOk);
+    node.finish_all();
+  }
+  const auto status = node.controller->status(node.now);
+  EXPECT_EQ(status.retained.evicted_bytes, std::uint64_t{4 * ByteNode::kBlock});
+  EXPECT_EQ(status.retained.bytes, Bytes(0));
+}
+
 TEST(ControllerCaches, WhatIsParkedEndsWithItsSession) {
   ByteNode node;
   Placer a(node), b(node);

@@ -34,6 +34,13 @@ struct Placer {
   std::uint64_t leading(const std::vector<std::uint32_t>& seeds) {
     return ByteNode::value(ask(CacheBlocks::Op::kLookup, seeds));
   }
+  /// Returns how many are retained.
+  std::uint64_t retain(const std::vector<std::uint32_t>& seeds, std::int64_t seconds) {
+    CacheBlocks asked{cache, CacheBlocks::Op::kRetain, false, 0, {}, {}};
+    asked.retain = std::chrono::seconds(seconds);
+    for (const std::uint32_t seed : seeds) asked.digests.push_back(ByteNode::digest(seed));
+    return ByteNode::value(node.command(id, asked));
+  }
   [[nodiscard]] SetTicket::State state() const { return node.state(id, ticket); }
 
   ByteNode& node;
