@@ -49,6 +49,12 @@ class Index:
         raise NotImplementedError
 
 
+    def retain(self, digests: Sequence[bytes], seconds: float) -> int | None:
+        """Has blocks leave kvd's DRAM after others, for a time; 0: no more. How many do; None: kvd
+        did not answer, or knows no such call."""
+        raise NotImplementedError
+
+
 class Labels(NamedTuple):
     """What is told of consecutive blocks."""
 
@@ -116,6 +122,41 @@ class Forgotten:
     def is_work(self) -> bool:
         """Whether the engine has to make steps for these. It need not while kvd does not answer."""
         return bool(self._names) and self._is_told
+
+
+class Wanted(NamedTuple):
+    """Blocks that a request left whose next turn comes within a time, and the copies that store them."""
+
+    names: list[bytes]
+    seconds: float
+    copies: list[int]
+
+
+class Retained:
+    """What is to be retained, until kvd has stored it and has been told."""
+
+    def __init__(self, index: Index) -> None:
+        self._index = index
+        self._waiting: list[Wanted] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
+
+    def add(self, wanted: Wanted) -> None:
+        if wanted.names:
+            self._waiting.append(wanted)
+
+    def tell(self, is_open: Callable[[int], bool]) -> tuple[int, int]:
+        """Tells of one whose copies have ended, as a step waits for the answer. Returns how many of
+        its blocks are retained, and how many more should be."""
+        for wanted in self._waiting:
+            if not any(map(is_open, wanted.copies)):
+                self._waiting.remove(wanted)
+                kept = self._index.retain(wanted.names, wanted.seconds)
+                if kept is None or wanted.seconds == 0:
+                    return 0, 0
+                return kept, len(wanted.names) - kept
+        return 0, 0
 
 
 @dataclass
@@ -188,6 +229,9 @@ class Copies:
 
     def is_open(self, number: int) -> bool:
         return number in self._open
+
+    def open_of(self, name: str) -> list[int]:
+        return [number for number, each in self._open.items() if each.copy.request == name]
 
     def is_loading(self, name: str) -> bool:
         return any(

@@ -107,6 +107,19 @@ class Link(Index, Source):
         call = functools.partial(self._cache.drop, told, timeout=self._budget)
         return len(told) if self._ask(lambda: call() is None) else 0
 
+    def retain(self, digests: Sequence[bytes], seconds: float) -> int | None:
+        if self._cache is None:
+            return None
+        opened = self._cache
+
+        def tell() -> int | None:
+            # An older kvd retains nothing.
+            with contextlib.suppress(kvd_client.InvalidArgument):
+                return opened.retain(digests, seconds, timeout=self._budget)
+            return None
+
+        return self._ask(tell)
+
     def schedule(
         self, batch: kvd_client.ScheduleBatch, facts: dict[str, int]
     ) -> kvd_client.Decision | None:

@@ -1,4 +1,4 @@
-"""The goals that a request asks for in vllm_xargs of the API."""
+"""What a request asks for in vllm_xargs of the API: its goals, and what is to be kept after it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("vllm.kvd_vllm")
 
 NS = 1_000_000_000
-_LONGEST_GOAL_S = 3600.0
+_LONGEST_S = 3600.0
 
 
 class Goals(NamedTuple):
@@ -38,12 +38,32 @@ def goals_of(request: Request) -> Goals:
     )
 
 
+def retain_s(request: Request) -> float | None:
+    """How long what the request leaves is wanted after its end: kvd_retain_s in seconds, or the hint
+    of an orchestrator (Request.kv_hints), an action "retain" whose payload has `ttl_s`. 0: no longer
+    than anything else; None: nothing is said."""
+    parameters = request.sampling_params
+    given = (parameters.extra_args if parameters is not None else None) or {}
+    said = _seconds(given, "kvd_retain_s")
+    hints = getattr(request, "kv_hints", None)
+    for action in hints.actions if hints is not None else ():
+        if said is None and action.action_type == "retain":
+            said = _seconds(action.payload, "ttl_s")
+    return said
+
+
 def _goal(given: dict[str, Any], name: str) -> int:
+    return int((_seconds(given, name) or 0.0) * NS)
+
+
+def _seconds(given: dict[str, Any], name: str) -> float | None:
+    if given.get(name) is None:
+        return None
     try:
-        seconds = float(given.get(name) or 0.0)
+        seconds = float(given[name])
     except (TypeError, ValueError):
         seconds = -1.0
-    if not 0 <= seconds <= _LONGEST_GOAL_S:
+    if not 0 <= seconds <= _LONGEST_S:
         logger.warning("kvd: %s=%r is no time from 0 to 3600 s: not used", name, given[name])
-        return 0
-    return int(seconds * NS)
+        return None
+    return seconds

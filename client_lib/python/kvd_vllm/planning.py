@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from kvd_vllm import handoffs
-from kvd_vllm.copies import Copies, Forgotten, Index, Labels, NotYet, Open
+from kvd_vllm.copies import Copies, Forgotten, Index, Labels, NotYet, Open, Retained, Wanted
+from kvd_vllm.goals import retain_s
 from kvd_vllm.groups import Groups, Place, Tables, blocks_at
 from kvd_vllm.handoffs import Handoff
 from kvd_vllm.naming import Names
@@ -111,6 +112,7 @@ class Planner:
         self.names = Names(len(windows), block_tokens, clock, patience_s)
         self.copies = Copies(clock, patience_s)
         self._forgotten = Forgotten(index, clock)
+        self._retained = Retained(index)
         self.deadlines = handoffs.Deadlines(index.drop, handoff_s)
         self._cached: object = None  # vLLM's prefix cache; a new object each time it is emptied
         self._requests: dict[str, Known] = {}
@@ -295,6 +297,9 @@ class Planner:
         if self.announcer is not None:
             self.announcer.allow(self._prefixes and self._loads and self.names.is_plain)
         self._forgotten.tell_late(is_idle=not output.num_scheduled_tokens)
+        kept, missed = self._retained.tell(self.copies.is_open)
+        self.stats.add("retained_blocks", kept)
+        self.stats.add("unretained_blocks", missed)
         transfers = self.copies.take_begun()
         self.names.ask(transfers, self._is_asked or bool(output.num_scheduled_tokens))
         self._is_asked = False
@@ -350,14 +355,22 @@ class Planner:
                 self._store(known, done, tables)
             if known.park is not None:
                 self._let_go(known.park)
+            self._retain(known, tables)
         self.names.finish(name)
 
     def has_work(self) -> bool:
         """Whether the engine has to make steps though it has no request left."""
         is_news = self.announcer is not None and self.announcer.has_news()
-        return bool(self.copies) or self._forgotten.is_work or is_news
+        return bool(self.copies or self._retained) or self._forgotten.is_work or is_news
 
     # ---- within ----
+
+    def _retain(self, known: Known, tables: Tables) -> None:
+        """Has what the request left kept for its next turn, as it said."""
+        seconds, request = retain_s(known.request), known.request
+        if seconds is not None and known.stored > 0 and self._may_share(known):
+            names = self.names.digests(request, blocks_at(tables, 0, known.stored))
+            self._retained.add(Wanted(names, seconds, self.copies.open_of(request.request_id)))
 
     def _can_store(self, known: Known) -> bool:
         """Whether its blocks hold what its tokens stand for."""

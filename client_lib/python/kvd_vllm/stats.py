@@ -16,6 +16,8 @@ COUNTERS = {
     "stored_blocks": "Blocks stored in kvd for every engine of this model to find.",
     "parked_blocks": "Blocks of preempted requests parked in kvd.",
     "loaded_blocks": "Blocks loaded from kvd.",
+    "retained_blocks": "Blocks of ended requests that kvd retains for their next turn, as they asked.",
+    "unretained_blocks": "Blocks of which this was asked, and that kvd had no more or no share for.",
     "failed_blocks": "Blocks of copies to or from kvd that failed.",
     "parked_requests": "Preempted requests parked in kvd.",
     "recomputed_requests": "Preempted requests that could not be parked or not come back.",

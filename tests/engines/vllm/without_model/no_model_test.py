@@ -235,6 +235,51 @@ class NoModel(unittest.TestCase):
         self.assertEqual(planner._forgotten._names, [])
         self.assertEqual(rig.computed_twice(), {})
 
+    def test_what_an_agent_comes_back_for_is_retained(self) -> None:
+        """By the API's vllm_xargs, or by an orchestrator's hint."""
+        kvd = self.kvd()
+        retained = lambda: kvd.get("/v1/cache")["retained"]["bytes"]  # noqa: E731
+        rig = self.rig(kvd, KvdScheduler, SEEDS[0], blocks=60)
+        prompt = [rig.random.randrange(3, 1900) for _ in range(200)]
+        hint = types.SimpleNamespace(action_type="retain", payload={"ttl_s": 60})
+        other = types.SimpleNamespace(action_type="share", payload={"with": "all"})
+        for at, (said, hints) in enumerate(
+            (({"kvd_retain_s": 60}, None), ({}, [other, hint]), ({"kvd_retain_s": 60}, [hint]))
+        ):
+            before = retained()
+            name = rig.add([at + 3, *prompt], 10, **said)
+            rig.scheduler.requests[name].kv_hints = hints and types.SimpleNamespace(actions=hints)
+            rig.run_dry()
+            self.assertTrue(poll_until(lambda: rig.counts.get("retained_blocks", 0) == 6 * (at + 1)), rig.counts)  # noqa: B023
+            self.assertTrue(poll_until(lambda: retained() > before), "kvd retains nothing")  # noqa: B023
+        all_of_them = retained()
+        for said in ({}, {"kvd_retain_s": -1}, {"kvd_retain_s": "soon"}):
+            rig.add([5, *prompt], 10, **said)
+            rig.run_dry()
+        self.assertEqual(rig.counts["retained_blocks"], 18, "nothing was asked")
+        for at in range(3):
+            rig.add([at + 3, *prompt], 10, kvd_retain_s=0)  # its last turn
+            rig.run_dry()
+        self.assertGreater(all_of_them, 0)
+        self.assertTrue(poll_until(lambda: retained() == 0), "they are not let go")
+        self.assertEqual(rig.counts.get("unretained_blocks", 0), 0)
+        rig.check_answers()
+
+    def test_what_has_no_share_is_counted_and_nothing_waits_for_kvd(self) -> None:
+        kvd = self.enterContext(
+            KvdProcess(slabs=16, dram_slabs=16, extra="[cache]\nretain_share = 0\n")
+        )
+        rig = self.rig(kvd, KvdScheduler, SEEDS[0], blocks=60)
+        prompt = [rig.random.randrange(3, 1900) for _ in range(200)]
+        rig.add(prompt, 10, kvd_retain_s=60)
+        rig.run_dry()
+        self.assertEqual(rig.counts["unretained_blocks"], 6)
+        kvd.kill()
+        rig.add(prompt[::-1], 10, kvd_retain_s=60)
+        rig.run_dry()
+        self.assertFalse(rig.connector.has_pending_push_work())
+        rig.check_answers()
+
     def test_kvd_killed_and_started_again_costs_no_answer(self) -> None:
         """Copies are under way when it dies: what they were for is computed again."""
         kvd = self.kvd("1MiB/s")
