@@ -34,6 +34,11 @@ Result<std::string> chosen(std::string_view document, const Choice& choice) {
       for (const Json& row : rows) {
         if (choice.takes(row)) kept.push_back(row);
       }
+      if (name == "engines" && choice.engine && kept.empty()) {
+        return make_error(ErrorCode::kNotFound,
+                          "no engine " + std::to_string(*choice.engine) +
+                              " is attached; kvdctl engines lists those that are");
+      }
       rows = std::move(kept);
     }
     return all.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";

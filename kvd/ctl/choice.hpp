@@ -21,8 +21,8 @@ struct Choice {
   [[nodiscard]] bool takes(const cells::Json& row) const;
 };
 
-/// The document, whose one list has these rows alone. Errors: Internal when it is not the JSON that
-/// this knows.
+/// The document, whose one list has these rows alone. Errors: NotFound when it lists engines and
+/// not the chosen one; Internal when it is not the JSON that this knows.
 [[nodiscard]] Result<std::string> chosen(std::string_view document, const Choice& choice);
 
 }  // namespace kvd::ctl

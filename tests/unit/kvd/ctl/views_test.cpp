@@ -57,6 +57,15 @@ TEST(Views, TheChosenEventsAlone) {
   EXPECT_EQ(chosen("{", {}).error().code, ErrorCode::kInternal);
 }
 
+TEST(Views, AnEngineThatIsNotThereIsSaid) {
+  const std::string document = R"({"engines": [{"id": 3}]})";
+  EXPECT_TRUE(chosen(document, {.engine = 3}).ok());
+  const auto unknown = chosen(document, {.engine = 7});
+  ASSERT_FALSE(unknown.ok());
+  EXPECT_EQ(unknown.error().code, ErrorCode::kNotFound);
+  EXPECT_NE(unknown.error().message.find("no engine 7 is attached"), std::string::npos);
+}
+
 TEST(Views, StatusOfADaemonAtWork) {
   core::ControllerStatus status;
   status.tiers[0].capacity = 256 * kMiB;
