@@ -4,6 +4,7 @@
 // page wants one.
 
 const PERIOD_MS = 1000;
+const SILENCE_MS = 5000; // a kvd that says nothing for so long does not answer
 const KEPT = 300; // samples of the counters: five minutes
 
 export class Refused extends Error {
@@ -20,7 +21,7 @@ export const token = { text: "" };
 export async function ask(path, options = {}) {
   const headers = { ...options.headers };
   if (options.token || token.text) headers.Authorization = `Bearer ${options.token || token.text}`;
-  const answer = await fetch(path, { ...options, headers, cache: "no-store" });
+  const answer = await fetch(path, { signal: AbortSignal.timeout(SILENCE_MS), ...options, headers, cache: "no-store" });
   const body = await answer.json().catch(() => ({}));
   if (!answer.ok) throw new Refused(answer.status, body);
   return { body, etag: answer.headers.get("ETag") };
@@ -50,18 +51,27 @@ async function stream(on) {
   const headers = { Accept: "text/event-stream" };
   if (token.text) headers.Authorization = `Bearer ${token.text}`;
   const leaves = new AbortController(), leave = () => document.hidden && leaves.abort();
+  let silence;
+  const hear = () => {
+    clearTimeout(silence);
+    silence = setTimeout(() => leaves.abort(), SILENCE_MS);
+  };
   document.addEventListener("visibilitychange", leave);
+  hear();
   try {
     const answer = await fetch("/v1/overview", { headers, cache: "no-store", signal: leaves.signal });
     if (answer.status === 401) throw new Refused(401, {});
     if (!answer.ok) return false;
-    on.state("live");
     await readStream(answer.body, (name, data) => {
-      if (name === "overview") on.overview(data);
+      hear();
+      if (name !== "overview") return;
+      on.state("live");
+      on.overview(data);
     });
   } catch (error) {
-    if (!leaves.signal.aborted) throw error;
+    if (!document.hidden) throw error;
   } finally {
+    clearTimeout(silence);
     document.removeEventListener("visibilitychange", leave);
   }
   return true;
@@ -72,8 +82,9 @@ export async function follow(on, wake) {
   for (;;) {
     try {
       if (document.hidden || !(await stream(on))) {
-        on.overview((await ask("/v1/overview")).body);
+        const { body } = await ask("/v1/overview");
         on.state("polling");
+        on.overview(body);
       }
       await pause(PERIOD_MS);
     } catch (error) {

@@ -176,6 +176,7 @@ matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => setT
 
 const TEXTS = { live: "live", polling: "live, by asking", lost: "kvd does not answer", token: "wants the token" };
 let settled = false;
+let heard = null; // when kvd last answered, by this browser's clock
 let tokenGiven = () => {};
 at("token-form").addEventListener("submit", (event) => {
   event.preventDefault();
@@ -185,10 +186,12 @@ at("token-form").addEventListener("submit", (event) => {
 follow({
   overview: show,
   state: (state) => {
-    at("live").dataset.state = state === "polling" ? "live" : state === "token" ? "lost" : state;
-    at("live-text").textContent = TEXTS[state];
-    at("token-form").hidden = state !== "token";
     const answers = state === "live" || state === "polling";
+    if (answers) heard = new Date();
+    document.body.dataset.state = answers ? "live" : state;
+    const since = state === "lost" && heard ? ` since ${heard.toLocaleTimeString()}, ${secondsText(Math.round((Date.now() - heard) / 1000))}` : "";
+    at("live-text").textContent = TEXTS[state] + since;
+    at("token-form").hidden = state !== "token";
     if (answers && !settled) settings.load();
     settled = answers;
   },

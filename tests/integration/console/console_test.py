@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import unittest
 import urllib.error
@@ -52,7 +53,7 @@ class Console(unittest.TestCase):
                         f"{expression}: {self.page.text('main')[:2000]} {self.page.complaints}")  # fmt: skip
 
     def is_live(self) -> None:
-        self.becomes("document.getElementById('live').dataset.state === 'live'")
+        self.becomes("document.body.dataset.state === 'live'")
         self.becomes("document.querySelectorAll('.tile').length === 8")
 
     def rest(self, method: str, path: str, body: Any) -> None:
@@ -184,7 +185,7 @@ class Console(unittest.TestCase):
         self.start(read="token")
         page = self.browse()
         self.becomes("!document.getElementById('token-form').hidden")
-        self.assertEqual(page.run("document.querySelectorAll('.tile').length"), 0)
+        self.assertEqual(page.run("[...document.querySelectorAll('section, nav')].filter((one) => one.offsetParent).length"), 0)
         page.run("document.getElementById('read-token').focus()")
         page.write(self.kvd.token)
         page.press("Enter")
@@ -197,8 +198,23 @@ class Console(unittest.TestCase):
         self.browse()
         self.is_live()
         self.kvd.kill()
-        self.becomes("document.getElementById('live').dataset.state === 'lost'")
+        self.says_since_when()
         self.kvd.start()
+        self.is_live()
+
+    def says_since_when(self) -> None:
+        self.becomes("document.body.dataset.state === 'lost'")
+        self.becomes("/does not answer since .*, \\d+ s$/.test(document.getElementById('live-text').textContent)")
+        self.assertEqual(self.page.run("getComputedStyle(document.getElementById('main')).filter"), "grayscale(1)")
+
+    def test_a_kvd_that_stands_still_is_not_shown_as_live(self) -> None:
+        self.start()
+        self.browse()
+        self.is_live()
+        self.addCleanup(self.kvd.signal, signal.SIGCONT)
+        self.kvd.signal(signal.SIGSTOP)
+        self.says_since_when()
+        self.kvd.signal(signal.SIGCONT)
         self.is_live()
 
     def test_more_pages_than_streams_ask_instead(self) -> None:
