@@ -8,7 +8,7 @@ export const stateText = (state) => state.replace("_", " ");
 const goalText = (r) => (r.awaits ? `${r.awaits} ${secondsText(r[`${r.awaits}_goal_s`])}` : "–");
 const lateText = (r) => (r.late_s > 0 ? secondsText(r.late_s) : "–");
 const waitText = (r) => r.waits_for?.replace("_", " ") ?? "–";
-const SPAN_S = 60, HEAD = 22, LAG = 92, DEPOSIT = 92, MOST_ROW = 20, LEAST_ROW = 3, LABELLED = 12;
+const SPAN_S = 60, HEAD = 22, NARROW = 500, MOST_ROW = 20, LEAST_ROW = 3, LABELLED = 12;
 
 export class TimeLine {
   constructor(place, status, details) {
@@ -84,7 +84,7 @@ export class TimeLine {
     this.row = Math.max(LEAST_ROW, Math.min(MOST_ROW, Math.floor((view - HEAD) / Math.max(1, this.rows.length))));
     this.spacer.style.height = `${Math.max(view, HEAD + this.row * this.rows.length)}px`;
     const { context: c, width, height } = begin(this.canvas, view);
-    const left = 150, right = width - LAG - DEPOSIT - 28;
+    const narrow = width < NARROW, left = narrow ? 76 : 150, right = width - 2 * (this.side = narrow ? 60 : 92) - 28;
     const x = (t) => left + (right - left) * (1 - (this.now - t) / SPAN_S);
     const first = Math.floor(this.place.scrollTop / this.row), offset = HEAD - (this.place.scrollTop - first * this.row);
     const most = this.bounds();
@@ -120,12 +120,13 @@ export class TimeLine {
   drawHead(c, x, left, right, width) {
     c.fillStyle = colour("surface"); c.fillRect(0, 0, width, HEAD - 1);
     c.fillStyle = colour("muted"); c.textAlign = "center";
-    for (let ago = 10; ago < SPAN_S; ago += 10) c.fillText(`-${ago} s`, x(this.now - ago), HEAD / 2);
+    const every = right - left < 300 ? 30 : 10;
+    for (let ago = every; ago < SPAN_S; ago += every) c.fillText(`-${ago} s`, x(this.now - ago), HEAD / 2);
     c.textAlign = "right"; c.fillText("now", right, HEAD / 2);
     const most = this.bounds();
     c.textAlign = "center";
-    c.fillText(`lag ±${secondsText(most.lag)}`, right + 14 + LAG / 2, HEAD / 2);
-    c.fillText(`deposit ≤${most.deposit}`, right + 22 + LAG + DEPOSIT / 2, HEAD / 2);
+    c.fillText(`lag ±${secondsText(most.lag)}`, right + 14 + this.side / 2, HEAD / 2);
+    c.fillText(`deposit ≤${most.deposit}`, right + 22 + this.side + this.side / 2, HEAD / 2);
   }
 
   drawRow(c, row, { x, left, right, width, most, y }) {
@@ -147,14 +148,14 @@ export class TimeLine {
       c.fillText(short, 10, y + 6, left - 16);
     }
     if (row.alive) {
-      const middle = right + 14 + LAG / 2, lag = (LAG / 2) * Math.max(-1, Math.min(1, r.vlt_s / most.lag));
+      const middle = right + 14 + this.side / 2, lag = (this.side / 2) * Math.max(-1, Math.min(1, r.vlt_s / most.lag));
       c.fillStyle = colour(lag > 0 ? "bad" : "good");
       c.fillRect(Math.min(middle, middle + lag), y, Math.abs(lag), h);
       c.fillStyle = colour("line"); c.fillRect(middle, y - 1, 1, this.row);
-      const start = right + 22 + LAG;
+      const start = right + 22 + this.side;
       c.fillStyle = colour("line"); c.fillRect(start, y - 1, 1, this.row);
       c.fillStyle = colour((r.deposit_tokens ?? 0) < 0 ? "bad" : "accent");
-      c.fillRect(start + 1, y, (DEPOSIT - 2) * Math.min(1, Math.abs(r.deposit_tokens ?? 0) / most.deposit), h);
+      c.fillRect(start + 1, y, (this.side - 2) * Math.min(1, Math.abs(r.deposit_tokens ?? 0) / most.deposit), h);
     }
     c.globalAlpha = 1;
   }

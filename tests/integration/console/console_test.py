@@ -202,6 +202,18 @@ class Console(unittest.TestCase):
         self.kvd.start()
         self.is_live()
 
+    def test_fits_a_telephone(self) -> None:
+        self.start(slabs=6, dram_slabs=24)
+        self.start_engine("chat", 12)
+        page = self.browse()
+        page.resize(390, 844)
+        self.is_live()
+        self.becomes("document.querySelector('#engines-table tbody')?.rows.length === 1")
+        self.becomes("document.querySelector('#slo-fields tbody') !== null")
+        self.becomes("document.getElementById('policy-fields').children.length > 2")
+        page.save_picture(PICTURES / "telephone.png")
+        self.assertLessEqual(page.run("document.documentElement.scrollWidth"), 390)
+
     def says_since_when(self) -> None:
         self.becomes("document.body.dataset.state === 'lost'")
         self.becomes("/does not answer since .*, \\d+ s$/.test(document.getElementById('live-text').textContent)")
