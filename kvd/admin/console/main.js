@@ -6,6 +6,7 @@ import { TierMap, SLOT_STATES } from "./slabs.js";
 import { STATES, stateText, TimeLine } from "./requests.js";
 import { Plans } from "./plan.js";
 import { Settings } from "./settings.js";
+import { showCache, showService } from "./service.js";
 import { fillTable } from "./tables.js";
 
 const at = (id) => document.getElementById(id);
@@ -148,6 +149,7 @@ function show(o) {
   plans.show(o.plan.plans, o.engines.engines);
   showEngines(o);
   showEvents(o);
+  showCache(o);
   legends();
 }
 
@@ -175,6 +177,7 @@ addEventListener("resize", redraw);
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => setTimeout(redraw));
 
 const TEXTS = { live: "live", polling: "live, by asking", lost: "kvd does not answer", token: "wants the token" };
+const SERVICE_MS = 5000; // how often what the overview lacks is read
 let settled = false;
 let heard = null; // when kvd last answered, by this browser's clock
 let tokenGiven = () => {};
@@ -183,6 +186,7 @@ at("token-form").addEventListener("submit", (event) => {
   token.text = at("read-token").value.trim();
   tokenGiven();
 });
+setInterval(() => { if (settled && !document.hidden) showService().catch(() => {}); }, SERVICE_MS);
 follow({
   overview: show,
   state: (state) => {
@@ -192,7 +196,10 @@ follow({
     const since = state === "lost" && heard ? ` since ${heard.toLocaleTimeString()}, ${secondsText(Math.round((Date.now() - heard) / 1000))}` : "";
     at("live-text").textContent = TEXTS[state] + since;
     at("token-form").hidden = state !== "token";
-    if (answers && !settled) settings.load();
+    if (answers && !settled) {
+      settings.load();
+      showService().catch(() => {});
+    }
     settled = answers;
   },
 }, () => new Promise((resolve) => { tokenGiven = resolve; }));

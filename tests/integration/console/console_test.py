@@ -202,6 +202,20 @@ class Console(unittest.TestCase):
         self.kvd.start()
         self.is_live()
 
+    def test_shows_cache_quotas_drain_and_configuration(self) -> None:
+        self.start()
+        self.start_engine("chat", 4)
+        page = self.browse()
+        self.is_live()
+        self.becomes("document.getElementById('cache-text').textContent.includes('prompt tokens found')")
+        self.rest("PATCH", "/v1/quotas", {"domains": {"default": {"hbm": {"maximum_bytes": 1 << 23}}}})
+        self.becomes("/default.*8 MiB/.test(document.getElementById('quota-table').innerText.replaceAll('\\n', ' '))")
+        self.rest("PATCH", "/v1/drain", {"node": {"deadline_s": 3600}})
+        self.becomes("/node\\s+drain/.test(document.getElementById('drain-table').innerText)")
+        page.run("document.getElementById('config').open = true")
+        self.becomes("/admin.port\\s+\\d+\\s+\\S/.test(document.getElementById('config-table').innerText)")
+        self.assertEqual(page.complaints, [])
+
     def test_fits_a_telephone(self) -> None:
         self.start(slabs=6, dram_slabs=24)
         self.start_engine("chat", 12)
