@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 import enum
 from collections.abc import Sequence
-from types import TracebackType
 from typing import NamedTuple
 
 from . import _abi
@@ -213,12 +212,7 @@ class Cache:
     def __enter__(self) -> Cache:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._handle.is_open:
             self.close()
 

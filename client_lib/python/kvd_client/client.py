@@ -7,7 +7,6 @@ import ctypes
 import enum
 import uuid
 from collections.abc import Iterator, Sequence
-from types import TracebackType
 from typing import NamedTuple
 
 from . import _abi
@@ -221,12 +220,7 @@ class Client(Requests, Scheduling):
     def __enter__(self) -> Client:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

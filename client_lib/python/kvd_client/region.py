@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import importlib
 import weakref
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from . import _abi
@@ -85,12 +84,7 @@ class Region:
     def __enter__(self) -> Region:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._handle.is_open:
             self.free()
 
