@@ -127,39 +127,12 @@ install_cuda_compiler() {
   say "CUDA compiler: $toolkit"
 }
 
-install_vllm() {
-  requires vllm || return 0
-  python=$(sh "$root/deploy/ci/vllm.sh" --fetch) ||
-    fail "vLLM could not be fetched, and KVD_REQUIRE=$KVD_REQUIRE asks for it"
-  say "vLLM: $python"
-}
-
-install_monitoring() {
-  requires monitoring || return 0
-  folder=$(sh "$root/deploy/ci/monitoring.sh" --fetch) ||
-    fail "Prometheus could not be fetched, and KVD_REQUIRE=$KVD_REQUIRE asks for it"
-  say "Prometheus: $folder"
-}
-
-install_redis() {
-  requires redis || return 0
-  folder=$(sh "$root/deploy/ci/redis.sh" --fetch) ||
-    fail "Redis could not be fetched, and KVD_REQUIRE=$KVD_REQUIRE asks for it"
-  say "Redis: $folder"
-}
-
-install_rest() {
-  requires rest || return 0
-  python=$(sh "$root/deploy/ci/rest.sh" --fetch) ||
-    fail "schemathesis could not be fetched, and KVD_REQUIRE=$KVD_REQUIRE asks for it"
-  say "schemathesis: $python"
-}
-
-install_routers() {
-  requires routers || return 0
-  folder=$(sh "$root/deploy/ci/routers.sh" --fetch) ||
-    fail "vllm-router could not be fetched, and KVD_REQUIRE=$KVD_REQUIRE asks for it"
-  say "vllm-router: $folder"
+# fetch_required NAME WHAT: what NAME.sh fetches, where KVD_REQUIRE has NAME.
+fetch_required() {
+  requires "$1" || return 0
+  place=$(sh "$root/deploy/ci/$1.sh" --fetch) ||
+    fail "$2 could not be fetched, and KVD_REQUIRE=$KVD_REQUIRE asks for it"
+  say "$2: $place"
 }
 
 log=$(mktemp)
@@ -178,8 +151,8 @@ install_packages $BUILD_PACKAGES $LIBRARY_PACKAGES $TEST_PACKAGES $extra
 [ -z "$only_build" ] || exit 0
 install_engine
 install_cuda_compiler
-install_vllm
-install_monitoring
-install_redis
-install_rest
-install_routers
+fetch_required vllm vLLM
+fetch_required monitoring Prometheus
+fetch_required redis Redis
+fetch_required rest schemathesis
+fetch_required routers vllm-router
