@@ -43,3 +43,17 @@ function(kvd_python_test name file)
     LABELS "${arg_LABELS}" TIMEOUT "${arg_TIMEOUT}" SKIP_REGULAR_EXPRESSION ": Skipped"
     ENVIRONMENT "PYTHONPATH=${paths};PYTHONDONTWRITEBYTECODE=1;KVDTEST_BIN_DIR=${PROJECT_BINARY_DIR}/bin;KVD_CLIENT_LIBRARY=$<TARGET_FILE:kvd_client>;${arg_ENVIRONMENT}")
 endfunction()
+
+# Sets VARIABLE to what deploy/ci/SCRIPT.sh prints: where the programs are that some tests want, or nothing.
+function(kvd_find_fetched variable script)
+  execute_process(COMMAND sh "${PROJECT_SOURCE_DIR}/deploy/ci/${script}.sh" ${ARGN}
+    OUTPUT_VARIABLE found OUTPUT_STRIP_TRAILING_WHITESPACE)
+  set(${variable} "${found}" PARENT_SCOPE)
+endfunction()
+
+# kvd_skipped_test(NAME WHY LABEL …): stands for tests that are not there. It says what is missing, so that
+# nobody takes absent tests for passed ones.
+function(kvd_skipped_test name why)
+  add_test(NAME ${name} COMMAND "${CMAKE_COMMAND}" -E echo "${name}: Skipped\n${why}")
+  set_tests_properties(${name} PROPERTIES LABELS "${ARGN}" SKIP_REGULAR_EXPRESSION ": Skipped")
+endfunction()
