@@ -38,14 +38,22 @@ class RemoteNames {
   void answer(const Digest& name, bool there, TimePoint now) {
     put(name, {now, there ? State::kThere : State::kAbsent});
   }
+  /// A write of it failed.
+  void refuse(const Digest& name, TimePoint now) { put(name, {now, State::kRefused}); }
+  /// A write of it failed lately, and no server has come back since.
+  [[nodiscard]] bool refused(const Digest& name, TimePoint now) const {
+    const Hint* hint = find(name);
+    return hint != nullptr && hint->state == State::kRefused && now - hint->at < kRefusedFor;
+  }
   /// Whatever was there may not be any more.
   void clear() { young_.clear(), old_.clear(); }
 
  private:
   static constexpr Nanoseconds kThereFor = std::chrono::seconds(60);
   static constexpr Nanoseconds kAbsentFor = std::chrono::seconds(2);
+  static constexpr Nanoseconds kRefusedFor = std::chrono::seconds(10);
   static constexpr std::size_t kMost = std::size_t{1} << 17;  ///< of each half
-  enum class State : std::uint8_t { kAsked, kAbsent, kThere };
+  enum class State : std::uint8_t { kAsked, kAbsent, kThere, kRefused };
   struct Hint {
     TimePoint at{0};
     State state = State::kAsked;

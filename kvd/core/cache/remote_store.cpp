@@ -120,6 +120,8 @@ bool RemoteStore::write(const store::ForDisk& row) {
   if (disk == nullptr) return true;
   const Digest name = classes_.remote_name(row.space, row.digest);
   if (names_.there(name, context_.now)) return true;
+  // A server that is off or full would cost whoever touches the row an attempt each time.
+  if (!all_ && names_.refused(name, context_.now)) return true;
   const Bytes counts = std::min(disk->row_bytes(), context_.config.remote.bytes_per_s);
   if (!all_ && !budget_.take(counts, context_.now)) return false;
   const Ticket ticket = context_.orders.next_ticket();
@@ -151,6 +153,7 @@ bool RemoteStore::on_finished(const DiskFinished& finished) {
   --classes_.at(write.disk).remote_under_way;
   Counters::Prefixes::Lower& counters = context_.counters.prefixes.lower[kRemoteTier];
   if (finished.ok || !again(write)) ++(finished.ok ? counters.stores : counters.store_failures);
+  if (!finished.ok) names_.refuse(write.name, context_.now);
   if (finished.ok) {
     if (tried_again_.erase(write.row) > 0) failing_since_.reset();  // its server is back
     counters.store_bytes += static_cast<std::uint64_t>(write.bytes.value);

@@ -89,6 +89,25 @@ TEST_F(RemoteCacheTest, BlocksThatWereAskedForAgainGoThereOnce) {
   finish(again);
 }
 
+TEST_F(RemoteCacheTest, WhatAServerRefusedIsNotWrittenAtEachUse) {
+  Session& session = attach();
+  leave_in_dram(session, 8, 7);
+  leave_touched(session, 8, 7);
+  finish(sent(), false);
+  leave_touched(session, 8, 7);
+  EXPECT_TRUE(sent().empty());
+  disk.remote().on_changed();
+  leave_touched(session, 8, 7);
+  const auto at_once = sent();
+  EXPECT_EQ(at_once.size(), 2u) << "a server is back";
+  finish(at_once, false);
+  pass(std::chrono::seconds(11));
+  leave_touched(session, 8, 7);
+  const auto later = sent();
+  EXPECT_EQ(later.size(), 2u);
+  finish(later);
+}
+
 TEST_F(RemoteCacheTest, ALookupDoesNotWaitAndAskingAgainFindsThem) {
   Session& session = attach();
   Request& request = asked(session, 9, 7);
