@@ -1,6 +1,6 @@
 """What the real vllm-router and Dynamo's indexer know by the KV events of two kvd-engines on one kvd, after
-random histories: prompts of all kinds, a full cache, a cleared one, lost batches, and engines, kvd and
-consumers that are killed and start again. What they know has to be what a lookup finds.
+random histories: prompts of all kinds, a full cache and a full disk, cleared ones, lost batches, and engines, kvd
+and consumers that are killed and start again. What they know has to be what a lookup finds.
 
 KVDTEST_HISTORIES: how many. KVD_TEST_SEED: the first one's seed.
 """
@@ -11,6 +11,7 @@ import http.server
 import json
 import os
 import random
+import shutil
 import tempfile
 import threading
 import time
@@ -28,7 +29,7 @@ HISTORIES = int(os.environ.get("KVDTEST_HISTORIES", "20"))
 SEED = int(os.environ.get("KVD_TEST_SEED", "1"))
 KNOWN_S, PATIENCE_S = 2.0, 60.0  # other tests may keep the machine busy
 IS_ALONE = HISTORIES >= 1000
-SLABS, DRAM_SLABS = 2, 3  # a slab holds 32 blocks
+SLABS, DRAM_SLABS, DISK = 2, 3, "16MiB"  # a slab holds 32 blocks, the disk some 200
 LONGEST = 20  # blocks of a prompt
 Prompt = list[int]
 
@@ -92,7 +93,9 @@ class World:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self.kvd = KvdProcess(slabs=SLABS, dram_slabs=DRAM_SLABS, extra='[load]\npolicy = "always"\n')
+        self._disk = folder / "disk"
+        disk = f'[disk]\npath = "{self._disk}"\nsize = "{DISK}"\nfloor = "0"\ntouches = 1\n'
+        self.kvd = KvdProcess(slabs=SLABS, dram_slabs=DRAM_SLABS, extra=f'[load]\npolicy = "always"\n{disk}')
         self.engines, self.streams, self.relays = [], [], []
         for number in (1, 2):
             ports = {name: f"tcp://127.0.0.1:{port + number}" for name, port in (("events", 5550), ("replay", 5560))}
@@ -115,6 +118,12 @@ class World:
     def start_router(self) -> None:
         plain = ("--kv-penalty-host", "1", "--kv-penalty-disk", "1", "--log-level", "debug")
         self.router = Router(8080, self.streams, BLOCK, self._folder, *plain)
+
+    def restart_kvd(self) -> None:
+        """With an empty disk, as what lay there is announced only when somebody finds it again."""
+        self.kvd.kill()
+        shutil.rmtree(self._disk)
+        self.kvd.start()
 
     def close(self) -> None:
         for each in (self.indexer, self.router, *self.engines):
@@ -180,11 +189,18 @@ class Histories(unittest.TestCase):
                 lambda: world.known(mark) == {BLOCK} and world.router.credited([*mark, 1]) == BLOCK, PATIENCE_S / 6
             )
         self.took.append(time.monotonic() - since)
-        self.assertTrue(is_known, f"{world.indexer.found(mark)}, router {world.router.credited([*mark, 1])}")
+        self.assertTrue(is_known, self.what_they_say(mark))
         views = world.known(prompt), world.router.credited([*prompt, 1])
         found = self.engine(source).ask([*prompt, 1])
         Histories.found += found
         self.assertEqual(views, ({found}, found))
+
+    def what_they_say(self, mark: Prompt) -> str:
+        """What both know of a block, and what the router said before."""
+        router = self.world.router
+        said = f"indexer {self.world.indexer.found(mark)}, router {router.credited([*mark, 1])}"
+        events = [line for line in router.log.splitlines() if "decision" not in line and "/health" not in line]
+        return "\n".join([said, *events[-60:]])
 
     def engine(self, source: random.Random) -> KvdEngine:
         return source.choice(self.world.engines)
@@ -229,8 +245,7 @@ class Histories(unittest.TestCase):
         engine.wait()
 
     def restart_kvd(self, _: random.Random) -> None:
-        self.world.kvd.kill()
-        self.world.kvd.start()
+        self.world.restart_kvd()
 
     def restart_indexer(self, _: random.Random) -> None:
         self.world.indexer.kill()
