@@ -18,7 +18,8 @@ from kvd_vllm import TESTED_VLLM
 
 
 # What a vLLM that lacks a name goes without.
-MEMORY, BLOCKS, SCHEDULING, ELASTIC, EVENTS = "level 1", "level 2", "level 3", "elastic", "KV events"
+MEMORY, BLOCKS, SCHEDULING = "level 1", "level 2", "level 3"
+ELASTIC, EVENTS, TRACES = "elastic", "KV events", "traces"
 
 
 class Finding(NamedTuple):
@@ -171,6 +172,14 @@ NEEDED = {
         *_of("vllm.config", "VllmConfig", "kv_events_config"),
         *_made(_REQUEST, "Request", "prompt_embeds", "all_token_ids"),
     ),
+    TRACES: (
+        *_of("vllm.config", "VllmConfig", "observability_config"),
+        *_of("vllm.config", "ObservabilityConfig", "otlp_traces_endpoint"),
+        *_made(_REQUEST, "Request", "trace_headers"),
+        Name("vllm.tracing", "extract_trace_context", ("headers",)),
+        Name("vllm.tracing", "instrument_manual",
+             ("span_name", "start_time", "end_time", "attributes", "context", "kind")),
+    ),
     # What is said at the start, that blocks may be claimed, and that vLLM pads with block 0.
     ELASTIC: (
         Name(_BASE, "KVConnectorBase_V1.get_handshake_metadata", ("self",)),
@@ -255,7 +264,7 @@ def what_is_off() -> dict[str, str]:
             fault = _absence_of(name) if is_used else ""
             if fault:
                 off[level] = f"{name.module}.{name.path}: {fault}"
-    for level in (BLOCKS, ELASTIC, SCHEDULING, EVENTS):
+    for level in (BLOCKS, ELASTIC, SCHEDULING, EVENTS, TRACES):
         if MEMORY in off:
             off.setdefault(level, off[MEMORY])
     return off

@@ -276,7 +276,7 @@ class KvdConnector(KVConnectorBase_V1, SupportsHMA):
         if self.shape is None:
             return
         given = self._options
-        self._planner = Planner(
+        self._planner = self._planner_class()(
             self._link, self.shape.block_tokens, time.monotonic, windows=self.shape.windows,
             prefixes=given.prefixes, parking=given.parking,
             patience_s=given.load_timeout_s, handoff_s=given.handoff_s,
@@ -292,6 +292,18 @@ class KvdConnector(KVConnectorBase_V1, SupportsHMA):
             self._balloon = Balloon(
                 self.shape.block_tokens, time.monotonic, self._planner.stats, self.groups
             )
+
+    def _planner_class(self) -> Callable[..., Planner]:
+        wanted = getattr(self._vllm_config, "observability_config", None)
+        if not getattr(wanted, "otlp_traces_endpoint", None):
+            return Planner
+        if fault := checks.what_is_off().get(checks.TRACES):
+            logger.warning("kvd: no spans of requests: this vLLM lacks %s", fault)
+            return Planner
+        from kvd_vllm.traces import TracedPlanner
+
+        assert self.shape is not None
+        return functools.partial(TracedPlanner, self.shape.block_bytes)
 
     def _announce(self) -> None:
         assert self._planner is not None and self._link is not None and self.shape is not None

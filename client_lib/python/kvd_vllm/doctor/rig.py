@@ -168,8 +168,9 @@ class Rig:
         self.made = self.steps = self.preemptions = 0
 
     def add(
-        self, prompt: list[int], count: int, prompt_logprobs: int | None = None, **extra: Any
-    ) -> str:
+        self, prompt: list[int], count: int, prompt_logprobs: int | None = None,
+        trace_headers: dict[str, str] | None = None, **extra: Any,
+    ) -> str:  # fmt: skip
         name = f"r{self.made}"
         self.made += 1
         self.truth[name] = answer_to(prompt, count)
@@ -182,7 +183,7 @@ class Rig:
         )  # fmt: skip
         self.scheduler.add_request(
             Request(request_id=name, prompt_token_ids=prompt, sampling_params=parameters,
-                    pooling_params=None, block_hasher=self.hasher)
+                    pooling_params=None, block_hasher=self.hasher, trace_headers=trace_headers)
         )  # fmt: skip
         return name
 
