@@ -27,7 +27,7 @@ trap 'exit 1' INT TERM
 fail() { echo "live.sh: $*"; tail -n 20 "$work/kvd.log"; exit 1; }
 
 # Ports that nobody else is likely to use, of this run's own.
-port=$((20000 + $$ % 10000))
+port=$((10000 + $$ % 9000)) # below those that tests take
 cat >"$work/kvd.toml" <<END
 backend = "cuda"
 [paths]
