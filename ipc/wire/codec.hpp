@@ -71,7 +71,7 @@ using CommandBody =
     std::variant<PingCommand, StatsCommand, SubmitBody, StepCommand, AllocateBody, PlaceCommand,
                  RotateBody, FinishCommand, AbortCommand, NameCommand, CacheOpenCommand,
                  CacheCommand, ScheduleCommand, SpaceCommand, ShareBody, CacheModelBody,
-                 GapsCommand, NeedsCommand, CacheLabelCommand, CacheChangesBody>;
+                 GapsCommand, NeedsCommand, CacheLabelCommand, CacheChangesBody, ClaimBody>;
 
 /// One command. Encoding fills in the frame header except its version.
 struct Command {

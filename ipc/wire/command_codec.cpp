@@ -219,6 +219,10 @@ Fault check(const SpaceBody& body) {
   return nullptr;
 }
 
+Fault check(const ClaimBody& body) {
+  return body.region == 0 ? "claim: region 0 is reserved" : nullptr;
+}
+
 Fault check(const ShareBody& body) {
   if (body.space == 0) return "share: space 0 is reserved";
   const std::uint64_t most = std::max({body.kept, body.least, body.wanted, body.grain});
@@ -479,6 +483,8 @@ Status decode_body(std::uint16_t type, ByteView rest, CommandBody& body) {
       return decode_cache_label(rest, body);
     case MessageType::kCacheChanges:
       return decode_pod<CacheChangesBody>(rest, "cache changes", body);
+    case MessageType::kClaim:
+      return decode_pod<ClaimBody>(rest, "claim", body);
     case MessageType::kNeeds:
       return decode_needs(rest, body);
     case MessageType::kGaps:
@@ -508,13 +514,13 @@ Result<Command> decode_in_place(ByteView frame) {
 
 MessageType type_of(const CommandBody& body) {
   static constexpr MessageType kTypes[] = {
-      MessageType::kPing,       MessageType::kStats,       MessageType::kSubmit,
-      MessageType::kStep,       MessageType::kAllocate,    MessageType::kPlace,
-      MessageType::kRotate,     MessageType::kFinish,      MessageType::kAbort,
-      MessageType::kName,       MessageType::kCacheOpen,   MessageType::kCache,
-      MessageType::kSchedule,   MessageType::kSpace,       MessageType::kShare,
-      MessageType::kCacheModel, MessageType::kGaps,        MessageType::kNeeds,
-      MessageType::kCacheLabel, MessageType::kCacheChanges};
+      MessageType::kPing,       MessageType::kStats,        MessageType::kSubmit,
+      MessageType::kStep,       MessageType::kAllocate,     MessageType::kPlace,
+      MessageType::kRotate,     MessageType::kFinish,       MessageType::kAbort,
+      MessageType::kName,       MessageType::kCacheOpen,    MessageType::kCache,
+      MessageType::kSchedule,   MessageType::kSpace,        MessageType::kShare,
+      MessageType::kCacheModel, MessageType::kGaps,         MessageType::kNeeds,
+      MessageType::kCacheLabel, MessageType::kCacheChanges, MessageType::kClaim};
   static_assert(std::size(kTypes) == std::variant_size_v<CommandBody>);
   return kTypes[body.index()];
 }

@@ -65,6 +65,7 @@ enum class MessageType : std::uint16_t {
   kNeeds = 55,
   kCacheLabel = 56,
   kCacheChanges = 57,
+  kClaim = 58,
 };
 constexpr std::uint16_t kReplyBit = 0x8000;
 
@@ -356,6 +357,15 @@ struct AllocateReplyBody {
   std::uint32_t reserved = 0;
 };
 static_assert(sizeof(AllocateReplyBody) == 24);
+
+/// A region that an earlier daemon granted, and that the engine still maps, is the session's again.
+/// The reply is that to an allocation of it; no descriptor is sent.
+struct ClaimBody {
+  std::array<std::uint8_t, 16> boot_id{};      ///< of the daemon that granted it first
+  std::array<std::uint8_t, 16> session_key{};  ///< of the session that it was granted to
+  std::uint64_t region = 0;                    ///< what that daemon called it
+};
+static_assert(sizeof(ClaimBody) == 40);
 
 /// Plans placement for the session's running requests now, against the real budget.
 /// Followed by `count` request ids (u64); 0: all of them.

@@ -13,6 +13,7 @@ std::size_t body_index(MessageType command) {
     case MessageType::kStep:
       return 1;
     case MessageType::kAllocate:
+    case MessageType::kClaim:
       return 2;
     case MessageType::kPlace:
       return 3;
@@ -40,7 +41,8 @@ bool is_command(MessageType type) {
          type == MessageType::kSchedule || type == MessageType::kSpace ||
          type == MessageType::kShare || type == MessageType::kCacheModel ||
          type == MessageType::kGaps || type == MessageType::kNeeds ||
-         type == MessageType::kCacheLabel || type == MessageType::kCacheChanges;
+         type == MessageType::kCacheLabel || type == MessageType::kCacheChanges ||
+         type == MessageType::kClaim;
 }
 
 Status encode_body(const ReplyHeader& header, std::uint16_t type, const StepReply& step,

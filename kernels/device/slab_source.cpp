@@ -23,11 +23,11 @@ Result<Slab> SlabSource::create_slab(Tier tier, Bytes size) {
   return book_.made(do_create_slab(tier, size));
 }
 
-Result<Slab> SlabSource::reopen_slab(Bytes size, UniqueFd memory, bool zeroed) {
-  return book_.made(do_reopen_slab(size, std::move(memory), zeroed));
+Result<Slab> SlabSource::reopen_slab(Tier tier, Bytes size, UniqueFd memory, bool zeroed) {
+  return book_.made(do_reopen_slab(tier, size, std::move(memory), zeroed));
 }
 
-Result<Slab> SlabSource::do_reopen_slab(Bytes, UniqueFd, bool) {
+Result<Slab> SlabSource::do_reopen_slab(Tier, Bytes, UniqueFd, bool) {
   return make_error(ErrorCode::kUnsupported, "memory of another process cannot be taken over");
 }
 

@@ -36,10 +36,10 @@ class SlabSource {
   [[nodiscard]] virtual std::optional<Bytes> memory(Tier) const { return std::nullopt; }
   /// Makes a slab that is zeroed and populated.
   [[nodiscard]] Result<Slab> create_slab(Tier tier, Bytes size);
-  /// Reopens DRAM that create_slab() of an earlier process made, by its descriptor, with its bytes;
+  /// Reopens what create_slab() of an earlier process made, by its descriptor, with its bytes;
   /// `zeroed`: without them. Errors: as create_slab(); InvalidArgument for a descriptor that is no
   /// such slab of this size; Unsupported where the backend cannot.
-  [[nodiscard]] Result<Slab> reopen_slab(Bytes size, UniqueFd memory, bool zeroed);
+  [[nodiscard]] Result<Slab> reopen_slab(Tier tier, Bytes size, UniqueFd memory, bool zeroed);
   [[nodiscard]] virtual bool reopens_slabs() const { return false; }
   /// Makes HBM as create_slab() does, and copies into it what HBM of an earlier process, given by
   /// its descriptor, has in `extents`. Waits for the bytes. The earlier memory stays as it is: a
@@ -77,7 +77,7 @@ class SlabSource {
  protected:
   SlabSource() = default;
   virtual Result<Slab> do_create_slab(Tier tier, Bytes size) = 0;
-  virtual Result<Slab> do_reopen_slab(Bytes size, UniqueFd memory, bool zeroed);
+  virtual Result<Slab> do_reopen_slab(Tier tier, Bytes size, UniqueFd memory, bool zeroed);
   virtual Result<Slab> do_copy_slab(Bytes size, const UniqueFd& memory,
                                     std::span<const SlabExtent> extents) = 0;
   /// Precondition: the bytes belong to a live slab, which stays for the time of the call.

@@ -120,6 +120,7 @@ void Controller::on(const Event& event, TimePoint now, std::vector<Effect>& effe
                    if (house_->ground.keeping.on_kept(e)) parts.claims.serve_everyone();
                  },
                  [&](const AdoptRows& e) { house_->ground.keeping.adopt(e); },
+                 [&](const AdoptRegions& e) { parts.regions.left().adopt(e); },
                  [&](const Tick&) { house_->on_tick(); },
                  [&](const Retune& e) { house_->retune(e.tuning); },
                  [&](const Requota& e) { house_->requota(e); },
@@ -208,6 +209,7 @@ void Controller::House::on_slab_renewed(const SlabRenewed& renewed) {
 
 void Controller::House::on_tick() {
   parts.regions.expire();
+  if (parts.regions.left().expire()) parts.claims.serve_everyone();
   ground.lateness.watch();
   ground.classes.forget_unused();
   for (auto& [id, session] : ground.requests.sessions()) {

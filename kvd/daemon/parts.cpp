@@ -118,7 +118,7 @@ Parts::Parts(Opened opened, const Shared& shared, BootId boot)
       events(std::move(opened.controller), shared.clock),
       groups(sessions, events, device->writers()),
       replies(*server, sessions),
-      workers(start_workers(shared, std::move(opened.kept))),
+      workers(start_workers(shared, boot, std::move(opened.kept))),
       ends({sessions, groups, replies, poller, events, shared.log, *workers.liveness}),
       frames(sessions, groups, ends),
       copies({device->movers(), sessions, groups, events, ends}),
@@ -137,7 +137,9 @@ Parts::Parts(Opened opened, const Shared& shared, BootId boot)
   core::AdoptRows left = workers.kept->rows(device->slabs());
   const bool any = std::any_of(left.slabs.begin(), left.slabs.end(),
                                [](const auto& there) { return !there.empty(); });
+  core::AdoptRegions regions = workers.kept->regions();  // before the keeper has anything to do
   if (workers.kept->on() || any) events.feed(std::move(left));
+  if (!regions.regions.empty()) events.feed(std::move(regions));
   if (disks) disks->begin();
   if (opened.remote) {
     workers.remotes = std::make_unique<Remotes>(
@@ -204,7 +206,7 @@ void Parts::put_slab(EventLog& log, const SlabRenewer::Job& job, const kernels::
   events.feed(core::SlabRenewed{job.slab, job.tier});
 }
 
-Workers Parts::start_workers(const Shared& shared, std::unique_ptr<KeptMemory> kept) {
+Workers Parts::start_workers(const Shared& shared, BootId boot, std::unique_ptr<KeptMemory> kept) {
   Inbox& inbox = shared.inbox;
   EventLog& log = shared.log;
   SlabRenewer::Answers renewals;
@@ -230,7 +232,7 @@ Workers Parts::start_workers(const Shared& shared, std::unique_ptr<KeptMemory> k
   started.kept = std::move(kept);
   if (started.kept->on()) {
     started.keeper = std::make_unique<Keeper>(
-        *started.kept, device->slabs(), domains, [this, &inbox](Ticket ticket) {
+        *started.kept, device->slabs(), domains, boot, [this, &inbox](Ticket ticket) {
           inbox.post([this, ticket] { events.feed(core::RowsKept{ticket}); });
         });
   }

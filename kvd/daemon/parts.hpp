@@ -92,7 +92,8 @@ struct Parts {
   void make_missing(EventLog& log);
   /// The renewer has made memory for the slab.
   void put_slab(EventLog& log, const SlabRenewer::Job& job, const kernels::Slab& memory);
-  [[nodiscard]] Workers start_workers(const Shared& shared, std::unique_ptr<KeptMemory> kept);
+  [[nodiscard]] Workers start_workers(const Shared& shared, BootId boot,
+                                      std::unique_ptr<KeptMemory> kept);
   [[nodiscard]] std::unique_ptr<Disks> make_disks(const Shared& shared);
 };
 

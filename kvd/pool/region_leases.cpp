@@ -27,6 +27,25 @@ void RegionLeases::release(SlabBook& book, RegionId region) {
   leases_.erase(found);
 }
 
+void RegionLeases::claim(SlabBook& book, RegionId region, EngineId owner) {
+  for (const SlabIndex index : leases_.at(region)) {
+    book.change(index, [owner](Slab& slab) { slab.owner = owner; });
+  }
+}
+
+std::vector<SlabIndex> RegionLeases::renew(SlabBook& book, RegionId region) {
+  std::vector<SlabIndex> slabs = leases_.at(region);
+  release(book, region);
+  for (const SlabIndex index : slabs) {
+    book.change(index, [](Slab& slab) {
+      slab.use = SlabUse::kRenewing;
+      slab.domain = DomainId{};
+      slab.lent = false;
+    });
+  }
+  return slabs;
+}
+
 void RegionLeases::quarantine(SlabBook& book, RegionId region) {
   const auto found = leases_.find(region);
   KVD_CHECK(found != leases_.end(), "a region is quarantined that does not exist");

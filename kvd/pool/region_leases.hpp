@@ -26,6 +26,10 @@ class RegionLeases {
   std::vector<SlabIndex> lease(SlabBook& book, const Lease& lease, const Positions& slabs);
   /// Its slabs become dirty.
   void release(SlabBook& book, RegionId region);
+  /// The engine is its owner from now on.
+  void claim(SlabBook& book, RegionId region, EngineId owner);
+  /// Its slabs get new memory. Returns them.
+  std::vector<SlabIndex> renew(SlabBook& book, RegionId region);
   /// Its engine may still write to it, until it is released.
   void quarantine(SlabBook& book, RegionId region);
 

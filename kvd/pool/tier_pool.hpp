@@ -186,6 +186,10 @@ class TierPool {
   friend std::vector<SlotId> adopt(TierPool& pool, SlabIndex slab, ClassId model_class,
                                    DomainId domain);
   friend Outlook outlook(const TierPool& pool, const SlotRequest& request);
+  friend bool lease(TierPool& pool, const RegionLeases::Lease& lease, const Positions& slabs);
+  friend void claim(TierPool& pool, RegionId region, EngineId owner);
+  friend void renew(TierPool& pool, SlabIndex slab);
+  friend std::vector<SlabIndex> renew(TierPool& pool, RegionId region);
   friend HeldSlabs excess(const TierPool& pool);
   friend void give_back(TierPool& pool, DomainId domain, std::uint32_t excess);
   friend std::uint32_t share_out(TierPool& pool, const Demands& demands);
@@ -203,6 +207,17 @@ class TierPool {
 /// domain may have it. Otherwise none, and the slab is dirty.
 [[nodiscard]] std::vector<SlotId> adopt(TierPool& pool, SlabIndex slab, ClassId model_class,
                                         DomainId domain);
+
+// Clean slabs may be memory in which an engine of an earlier daemon computes.
+
+/// Leases exactly these slabs, to nobody yet. False, and nothing has changed: somebody has one of
+/// them, or the domain may not have as many.
+[[nodiscard]] bool lease(TierPool& pool, const RegionLeases::Lease& lease, const Positions& slabs);
+/// The region is the engine's from now on, which maps it.
+void claim(TierPool& pool, RegionId region, EngineId owner);
+/// A clean slab, or all of a region that nobody maps, gets new memory: the caller orders it.
+void renew(TierPool& pool, SlabIndex slab);
+std::vector<SlabIndex> renew(TierPool& pool, RegionId region);
 
 /// What allocate() would come to. Changes nothing.
 [[nodiscard]] Outlook outlook(const TierPool& pool, const SlotRequest& request);

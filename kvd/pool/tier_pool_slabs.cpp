@@ -45,6 +45,33 @@ Result<std::vector<SlabIndex>> TierPool::allocate_region(RegionId region, Domain
   return regions_.lease(book_, {region, domain, owner}, budget.choose_for_region(domain, wanted));
 }
 
+bool lease(TierPool& pool, const RegionLeases::Lease& lease, const Positions& slabs) {
+  SlabBook& book = pool.book_;
+  const bool are_there = std::all_of(slabs.begin(), slabs.end(), [&](std::uint32_t at) {
+    const Slab& slab = book.at(SlabIndex(at));
+    return slab.use == SlabUse::kClean && !slab.held() && !slab.lent;
+  });
+  const SlabSupply supply = Budget(book, pool.shared_).supply_for_region(lease.domain);
+  const auto wanted = static_cast<std::uint32_t>(slabs.size());
+  if (!are_there || judge(wanted, supply) != ErrorCode::kOk) return false;
+  (void)pool.regions_.lease(book, lease, slabs);
+  return true;
+}
+
+void claim(TierPool& pool, RegionId region, EngineId owner) {
+  pool.regions_.claim(pool.book_, region, owner);
+}
+
+void renew(TierPool& pool, SlabIndex slab) {
+  KVD_CHECK(pool.book_.at(slab).use == SlabUse::kClean && !pool.book_.at(slab).held(),
+            "a slab is renewed that somebody has");
+  pool.book_.change(slab, [](Slab& to) { to.use = SlabUse::kRenewing; });
+}
+
+std::vector<SlabIndex> renew(TierPool& pool, RegionId region) {
+  return pool.regions_.renew(pool.book_, region);
+}
+
 std::uint32_t TierPool::region_room(DomainId domain) const {
   const SlabSupply supply = Budget(book_, shared_).supply_for_region(domain);
   const std::uint32_t loose = std::min(supply.loose + supply.loose_later, supply.room_later);

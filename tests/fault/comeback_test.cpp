@@ -137,7 +137,19 @@ class Comeback : public ::testing::Test {
   std::string boot_;
 };
 
-TEST_F(Comeback, AfterEveryEndUnderAnEngineThatMapsMostOfHbm) {
+TEST_F(Comeback, AfterEveryEndTheEngineThatMapsMostOfHbmIsTakenBack) {
+  ASSERT_NO_FATAL_FAILURE(start());
+  for (int i = 0; i < ends(); ++i) {
+    (void)end_by(SIGKILL, false);
+    (void)end_by(SIGUSR1, true);
+    EXPECT_EQ(missing(), 0) << "the region takes no memory anew";
+  }
+  ASSERT_NO_FATAL_FAILURE(take_anew());
+  EXPECT_EQ(group_ ? group_->kills() : 0, 0u);
+}
+
+TEST_F(Comeback, WhereNothingIsKeptAfterEveryEndUnderAnEngineThatMapsMostOfHbm) {
+  settings_.extra = "[restart]\nkeep = \"never\"\n";
   ASSERT_NO_FATAL_FAILURE(start());
   std::vector<double> kills, upgrades;
   for (int i = 0; i < ends(); ++i) {

@@ -134,7 +134,8 @@ std::vector<wire::CommandBody> commands() {
           wire::GapsCommand{kGaps},
           wire::NeedsCommand{{{1, 1, 2, 3, 1, 0}, 0, 0}, kNeeds},
           wire::CacheLabelCommand{{1, {}, {}, 0, 2}, kDigests, kTokens},
-          wire::CacheChangesBody{1, {1, 2, 3}}};
+          wire::CacheChangesBody{1, {1, 2, 3}},
+          wire::ClaimBody{{}, {}, 1}};
 }
 
 std::vector<wire::Reply> replies() {

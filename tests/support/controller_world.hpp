@@ -396,7 +396,8 @@ class World {
   DiskFiles<Content> disk;
   std::map<SlabIndex, int> scrubbed;
   std::map<SlabIndex, int> renewed;
-  std::vector<SlabIndex> renewing;  ///< asked for
+  std::vector<SlabIndex> renewing;   ///< asked for
+  std::uint32_t renewed_in_use = 0;  ///< beside whom an engine may compute
   std::mt19937_64 random;
   TimePoint now{1};
   std::size_t fail_copies = 0;  ///< n: the n-th copy from now fails
@@ -540,7 +541,10 @@ class World {
   }
   void take(const CopyRanges&) { FAIL() << "no engine here places by itself"; }
   void take(const SetTicket&) {}
-  void take(const RenewSlab& renew) { renewing.push_back(renew.slab); }
+  void take(const RenewSlab& renew) {
+    renewing.push_back(renew.slab);
+    renewed_in_use += renew.in_use ? 1 : 0;
+  }
   void take(const SendSlab& slab) {
     sent.push_back(slab);
     EXPECT_TRUE(engines.at(slab.engine).devices.has(device_of(slab.slab)));

@@ -32,7 +32,8 @@ class ElasticRegion(Region):
     """Addresses for `bytes` bytes. Only those that grow() put memory behind may be touched: any
     other is a fault, as is any address that is not mapped. Made by Client.reserve(). It belongs to
     the daemon that it was reserved with. After that daemon's end grow() and share() raise
-    Unavailable, memory that is there stays until it is freed, and back() adds to it.
+    Unavailable until another one has taken it over (docs/operations.md), memory that is there stays
+    until it is freed, and back() adds to it.
 
     Position p is the slab at address + p * granularity. Views (numpy(), a tensor made by DLPack)
     cover the whole range, so they outlive growth and shrinking.

@@ -55,12 +55,17 @@ class DaemonLink {
   Status wait_in_session(Nanoseconds timeout, Wait wait);
 
  private:
+  /// Tells a daemon that the session is new to what of an earlier daemon's it has: what that daemon
+  /// has written down is the session's again. The rest stays as it is, and counts as orphaned.
+  void claim(const SessionPtr& session, TimePoint deadline);
+
   const pid_t owner_ = this_process();
   const Nanoseconds attach_timeout_;
   SteadyClock clock_;
   Connector connector_;
   CallGate gate_;
   RegionBook regions_;
+  std::weak_ptr<Session> claimed_for_;
 };
 
 /// A region that could not be taken is handed back even when the caller's time is over.
@@ -78,6 +83,7 @@ auto DaemonLink::on_memory(Nanoseconds timeout, Body body)
   const TimePoint until = deadline(timeout);
   KVD_ASSIGN_OR_RETURN(const auto turn, enter(until));
   KVD_ASSIGN_OR_RETURN(const auto session, connector_.session_for_memory(regions_.total(), until));
+  claim(session, until);
   return_untaken_regions(*session, until);
   return body(session, until);
 }
@@ -89,6 +95,7 @@ auto DaemonLink::on_requests(Nanoseconds timeout, Body body)
   KVD_ASSIGN_OR_RETURN(const auto turn, enter(until));
   KVD_ASSIGN_OR_RETURN(const auto session,
                        connector_.session_for_requests(regions_.total(), until));
+  claim(session, until);
   return_untaken_regions(*session, until);
   auto result = body(session, until);
   if (!result.ok()) connector_.on_failed(result.error());

@@ -30,10 +30,15 @@ Result<kvd_client::Region> Regions::allocate(std::uint64_t bytes, Nanoseconds ti
   });
 }
 
+RegionBook::Grant Regions::granted(const SessionPtr& session, RegionId id) {
+  const wire::Welcome& welcome = session->welcome();
+  return {id, session, {welcome.boot_id, welcome.session_key, id.value}};
+}
+
 Result<kvd_client::Region> Regions::take_region(const SessionPtr& session, RegionId id,
                                                 TimePoint deadline) {
   KVD_ASSIGN_OR_RETURN(auto mapping, session->slabs().take_region(id, deadline));
-  return keep({id, session, std::move(mapping), std::nullopt});
+  return keep({granted(session, id), std::move(mapping), std::nullopt});
 }
 
 kvd_client::Region Regions::keep(RegionBook::Entry entry) {
@@ -79,16 +84,14 @@ Status Regions::free(std::uint64_t id, Nanoseconds timeout) {
   change.reset();
   const SessionPtr session = link_.connector().session();
   if (session->gone()) return {};
-  if (entry->session.lock() != session) {
+  if (entry->parts) return close_space(session, *entry, until);
+  if (entry->grant.session.lock() != session) {
     // The daemon that the region came from is gone, and the present one counts its bytes. A daemon
     // that cannot be told now miscounts at worst.
-    if (bytes > Bytes(0)) {
-      (void)session->call(wire::FinishCommand{orphaned_target(bytes)}, until);
-    }
+    (void)session->call(wire::FinishCommand{orphaned_target(bytes)}, until);
     return {};
   }
-  if (entry->parts) return close_space(*session, *entry, until);
-  const Status status = finish_region(*session, entry->daemon_id, until);
+  const Status status = finish_region(*session, entry->grant.daemon_id, until);
   // Regions of a daemon that is gone are handed back, too.
   return status.code() == ErrorCode::kUnavailable ? Status() : status;
 }

@@ -37,10 +37,12 @@ class Regions {
   static Error none(std::uint64_t id);
   /// Attaches for the memory that is held, so that a fresh daemon knows of it.
   void attach_where_lost();
+  static RegionBook::Grant granted(const SessionPtr& session, RegionId id);
   Result<kvd_client::Region> take_region(const SessionPtr& session, RegionId id,
                                          TimePoint deadline);
   /// Hands back the space and all memory behind it.
-  static Status close_space(Session& session, const RegionBook::Entry& entry, TimePoint deadline);
+  static Status close_space(const SessionPtr& session, const RegionBook::Entry& entry,
+                            TimePoint deadline);
   /// Enters it in the book.
   kvd_client::Region keep(RegionBook::Entry entry);
   /// The region, if it grows and shrinks.
@@ -49,7 +51,8 @@ class Regions {
   static Status stand(const RegionMapping& space, const RegionMapping& part,
                       std::span<const std::uint32_t> positions);
   /// The daemon gets the slabs back, or hears that they are not mapped any more.
-  Status hand_back(RegionBook::Entry& entry, const RegionBook::Part& part, TimePoint deadline);
+  static Status hand_back(const SessionPtr& session, const RegionBook::Entry& entry,
+                          const RegionBook::Part& part, TimePoint deadline);
 
   DaemonLink& link_;
   std::unique_ptr<Reattacher> reattacher_;  ///< from the first region on

@@ -48,7 +48,7 @@ Status leave(RegionMapping& space, std::span<const std::uint32_t> positions) {
 
 /// A part that is no longer there was given back by a call whose answer came late.
 Status finish_part(Session& session, const RegionBook::Part& part, TimePoint deadline) {
-  const Status status = finish_region(session, part.daemon_id, deadline);
+  const Status status = finish_region(session, part.grant.daemon_id, deadline);
   const bool went =
       status.code() == ErrorCode::kUnavailable || status.code() == ErrorCode::kNotFound;
   return went ? Status() : status;
@@ -76,7 +76,7 @@ Result<kvd_client::Region> Regions::reserve(std::uint64_t bytes, Nanoseconds tim
                               link_.clock().now() + kReturnTimeout);
           return mapping.error();
         }
-        return keep({RegionId(id), session, std::move(*mapping), RegionBook::Parts()});
+        return keep({{RegionId(id), session, {}}, std::move(*mapping), RegionBook::Parts()});
       });
 }
 
@@ -92,7 +92,7 @@ Result<RegionBook::Entry*> Regions::space(std::uint64_t id) {
 
 Result<RegionId> Regions::space_of(std::uint64_t id, const SessionPtr& session) {
   KVD_ASSIGN_OR_RETURN(const RegionBook::Entry* entry, space(id));
-  if (entry->session.lock() == session) return entry->daemon_id;
+  if (entry->grant.session.lock() == session) return entry->grant.daemon_id;
   return make_error(ErrorCode::kUnavailable,
                     "region " + std::to_string(id) +
                         " is of an earlier kvd, which is gone: free it and reserve another");
@@ -134,7 +134,8 @@ Result<std::uint64_t> Regions::grow(std::uint64_t id, std::span<const std::uint3
         }
         const std::uint64_t part = link_.regions().next_part();
         for (const std::uint32_t position : positions) entry.mapping->mapped[position] = true;
-        entry.parts->emplace(part, RegionBook::Part{*region, {positions.begin(), positions.end()}});
+        entry.parts->emplace(part, RegionBook::Part{granted(session, *region),
+                                                    {positions.begin(), positions.end()}});
         return part;
       });
 }
@@ -156,7 +157,7 @@ Status Regions::back(std::uint64_t id, std::span<const std::uint32_t> positions,
   KVD_ASSIGN_OR_RETURN(const auto turn, link_.enter(link_.deadline(timeout)));
   KVD_ASSIGN_OR_RETURN(RegionBook::Entry* const entry, space(id));
   const SessionPtr session = link_.connector().session();
-  if (entry->session.lock() == session && !session->gone()) {
+  if (entry->grant.session.lock() == session && !session->gone()) {
     return invalid("the kvd of region " + std::to_string(id) +
                    " is there: ask it for memory with kvd_region_grow");
   }
@@ -189,16 +190,15 @@ Status Regions::shrink(std::uint64_t id, std::uint64_t part, Nanoseconds timeout
   const bool stands = entry->mapping->mapped[found->second.positions.front()];
   if (stands) KVD_TRY(leave(*entry->mapping, found->second.positions));
   change.reset();
-  KVD_TRY(hand_back(*entry, found->second, until));
+  KVD_TRY(hand_back(link_.connector().session(), *entry, found->second, until));
   entry->parts->erase(found);
   return {};
 }
 
-Status Regions::hand_back(RegionBook::Entry& entry, const RegionBook::Part& part,
-                          TimePoint deadline) {
-  const SessionPtr session = link_.connector().session();
+Status Regions::hand_back(const SessionPtr& session, const RegionBook::Entry& entry,
+                          const RegionBook::Part& part, TimePoint deadline) {
   if (session->gone()) return {};
-  if (entry.session.lock() != session) {
+  if (part.grant.session.lock() != session) {
     const Bytes bytes = offset_of(*entry.mapping, part.positions.size());
     (void)session->call(wire::FinishCommand{orphaned_target(bytes)}, deadline);
     return {};
@@ -206,12 +206,15 @@ Status Regions::hand_back(RegionBook::Entry& entry, const RegionBook::Part& part
   return finish_part(*session, part, deadline);
 }
 
-Status Regions::close_space(Session& session, const RegionBook::Entry& entry, TimePoint deadline) {
+Status Regions::close_space(const SessionPtr& session, const RegionBook::Entry& entry,
+                            TimePoint deadline) {
   for (const auto& [id, part] : *entry.parts) {
-    KVD_TRY(finish_part(session, part, deadline));
-    if (session.gone()) return {};
+    KVD_TRY(hand_back(session, entry, part, deadline));
+    if (session->gone()) return {};
   }
-  const auto closed = session.call(wire::FinishCommand{space_target(entry.daemon_id)}, deadline);
+  if (entry.grant.session.lock() != session) return {};
+  const auto closed =
+      session->call(wire::FinishCommand{space_target(entry.grant.daemon_id)}, deadline);
   const bool failed = !closed.ok() && closed.error().code != ErrorCode::kUnavailable;
   return failed ? Status(closed.error()) : Status();
 }

@@ -12,6 +12,7 @@
 #include "client_lib/src/memory/unmap.hpp"
 #include "ipc/vocabulary/ids.hpp"
 #include "ipc/vocabulary/units.hpp"
+#include "ipc/wire/messages.hpp"
 
 namespace kvd::client {
 
@@ -22,15 +23,20 @@ class Session;
 /// Owner:   the client, under its mutex
 class RegionBook {
  public:
+  /// Memory that a daemon granted. The daemon after it knows it by who granted it, and as what.
+  struct Grant {
+    RegionId daemon_id;                    ///< to the daemon of the session
+    std::weak_ptr<const Session> session;  ///< whose it is
+    wire::ClaimBody claim{};
+  };
   /// Slabs behind addresses of a region that grows and shrinks.
   struct Part {
-    RegionId daemon_id;
+    Grant grant;
     std::vector<std::uint32_t> positions;
   };
   using Parts = std::map<std::uint64_t, Part>;
   struct Entry {
-    RegionId daemon_id;
-    std::weak_ptr<const Session> session;  ///< that granted it
+    Grant grant;  ///< of one that grows and shrinks, its space: without a claim
     std::shared_ptr<RegionMapping> mapping;
     std::optional<Parts> parts;  ///< of one that grows and shrinks
 
@@ -63,6 +69,7 @@ class RegionBook {
   }
   /// A number for a part, as unique as those of regions.
   [[nodiscard]] std::uint64_t next_part() { return ++last_; }
+  [[nodiscard]] std::map<std::uint64_t, Entry>& all() { return entries_; }
 
   /// The region's mapping, for one more holder; null: no such region.
   [[nodiscard]] std::shared_ptr<RegionMapping> mapping(std::uint64_t id) const {
@@ -74,8 +81,10 @@ class RegionBook {
   [[nodiscard]] std::optional<RegionId> daemon_id(
       std::uint64_t id, const std::shared_ptr<const Session>& session) const {
     const auto entry = entries_.find(id);
-    if (entry == entries_.end() || entry->second.session.lock() != session) return std::nullopt;
-    return entry->second.daemon_id;
+    if (entry == entries_.end() || entry->second.grant.session.lock() != session) {
+      return std::nullopt;
+    }
+    return entry->second.grant.daemon_id;
   }
 
   /// Whether somebody else holds the mapping too.

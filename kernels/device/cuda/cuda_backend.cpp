@@ -283,7 +283,10 @@ Result<Slab> CudaBackend::do_create_slab(Tier tier, Bytes size) {
 
 bool CudaBackend::reopens_slabs() const { return !parts_->dram_kind.node; }
 
-Result<Slab> CudaBackend::do_reopen_slab(Bytes size, UniqueFd memory, bool zeroed) {
+Result<Slab> CudaBackend::do_reopen_slab(Tier tier, Bytes size, UniqueFd memory, bool zeroed) {
+  if (tier == Tier::kHbm) {
+    return make_error(ErrorCode::kUnsupported, "HBM of a GPU is not opened again in place");
+  }
   KVD_ASSIGN_OR_RETURN(Engine * engine, parts_->need_engine());
   const ScopedCurrent current(engine->context());
   KVD_TRY(current.status());

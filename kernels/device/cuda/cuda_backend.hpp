@@ -83,7 +83,7 @@ class CudaBackend final : public DeviceBackend {
   struct Parts;
   explicit CudaBackend(std::unique_ptr<Parts> parts);
   Result<Slab> do_create_slab(Tier tier, Bytes size) override;
-  Result<Slab> do_reopen_slab(Bytes size, UniqueFd memory, bool zeroed) override;
+  Result<Slab> do_reopen_slab(Tier tier, Bytes size, UniqueFd memory, bool zeroed) override;
   Result<Slab> do_copy_slab(Bytes size, const UniqueFd& memory,
                             std::span<const SlabExtent> extents) override;
   Status do_read_slab(std::uintptr_t address, Bytes length, const Look& look) override;

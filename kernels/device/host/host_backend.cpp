@@ -72,10 +72,10 @@ Result<Slab> HostBackend::do_create_slab(Tier tier, Bytes size) {
   return keep(tier, std::move(memory));
 }
 
-Result<Slab> HostBackend::do_reopen_slab(Bytes size, UniqueFd file, bool zeroed) {
+Result<Slab> HostBackend::do_reopen_slab(Tier tier, Bytes size, UniqueFd file, bool zeroed) {
   KVD_ASSIGN_OR_RETURN(HostMemory memory,
-                       HostMemory::reopen(request(Tier::kDram, size), std::move(file), zeroed));
-  return keep(Tier::kDram, std::move(memory));
+                       HostMemory::reopen(request(tier, size), std::move(file), zeroed));
+  return keep(tier, std::move(memory));
 }
 
 Result<Slab> HostBackend::do_copy_slab(Bytes size, const UniqueFd& old,

@@ -56,7 +56,7 @@ class HostBackend final : public DeviceBackend {
  private:
   HostBackend(const HostConfig& config, const Clock& clock, UniqueFd event);
   Result<Slab> do_create_slab(Tier tier, Bytes size) override;
-  Result<Slab> do_reopen_slab(Bytes size, UniqueFd memory, bool zeroed) override;
+  Result<Slab> do_reopen_slab(Tier tier, Bytes size, UniqueFd memory, bool zeroed) override;
   Result<Slab> do_copy_slab(Bytes size, const UniqueFd& memory,
                             std::span<const SlabExtent> extents) override;
   Status do_destroy_slab(SlabHandle handle) override;

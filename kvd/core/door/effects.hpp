@@ -142,6 +142,7 @@ using store::CopyRanges;
 using store::CopySlots;
 using store::DropCopy;
 using store::EndStream;
+using store::ForgetKept;
 using store::MoveSlots;
 using store::RenewSlab;
 using store::Scrub;
@@ -231,11 +232,6 @@ struct KeptBlocks {
 struct KeepRows {
   Ticket ticket;
   std::vector<KeptBlocks> rows;
-};
-/// The slots are about to hold something else: what was written down about them is wrong from now
-/// on.
-struct ForgetKept {
-  store::SlotsByTier slots;
 };
 /// Decides which layers stay; comes back as PlanReady with the same number and `query`. An engine
 /// has at most one of each kind open.

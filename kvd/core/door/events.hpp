@@ -132,6 +132,19 @@ struct Abort {
 struct ReleaseRegion {
   RegionId region;
 };
+/// What a region is called by its engine and by every daemon that serves it: the daemon that
+/// granted it, and its number there.
+struct RegionName {
+  BootId boot;
+  RegionId number;
+  friend auto operator<=>(const RegionName&, const RegionName&) = default;
+};
+/// A region that an earlier daemon granted is the session's again. The engine maps it already, so
+/// nothing is sent. The answer is that to AllocateRegion.
+struct ClaimRegion {
+  RegionName name;
+  Digest proof;
+};
 /// The longest that users of these requests may be without a token, after the first one.
 struct SetGaps {
   struct Gap {
@@ -266,9 +279,9 @@ struct Command {
   ReplyTo reply_to;
   TimePoint deadline;
   std::variant<Submit, NameBlocks, Step, AllocateRegion, AllocateBlocks, Place, Rotate, Finish,
-               Abort, ReleaseRegion, ReleaseOrphaned, OpenCache, CloseCache, DescribeCache,
-               LabelBlocks, AskChanges, CacheBlocks, Stats, Ping, Schedule, OpenSpace, CloseSpace,
-               PlaceRegion, ShareSpace, SetGaps>
+               Abort, ReleaseRegion, ClaimRegion, ReleaseOrphaned, OpenCache, CloseCache,
+               DescribeCache, LabelBlocks, AskChanges, CacheBlocks, Stats, Ping, Schedule,
+               OpenSpace, CloseSpace, PlaceRegion, ShareSpace, SetGaps>
       body;
   std::uint32_t rank = 0;  ///< the rank of a tensor-parallel group that sent it
 };
@@ -369,6 +382,16 @@ struct AdoptRows {
   std::array<std::vector<SlabIndex>, kTiers> slabs;
   KeptDrops dropped;  ///< what the shell found to be of no use
 };
+/// Slabs of HBM in which an engine of an earlier daemon may still compute. Comes after AdoptRows.
+struct AdoptRegions {
+  struct Left {
+    RegionName name;
+    Digest proof;     ///< SHA-256 of what its engine alone knows
+    DomainId domain;  ///< none: nobody may have the region
+    std::vector<SlabIndex> slabs;
+  };
+  std::vector<Left> regions;
+};
 /// Time passes, which matters for deadlines of pending commands and for unresponsive engines.
 struct Tick {};
 struct Retune {
@@ -400,6 +423,6 @@ using Event =
     std::variant<RanksPlaced, Detach, Dying, Dead, Command, CopyFinished, PlanReady, SlabMapped,
                  SlabUnmapped, SlabUnsent, SlabRenewed, DiskNamed, DiskOpened, DiskResized,
                  DiskClosed, DiskFound, DiskFinished, RemoteFound, RemoteChanged, RowsKept,
-                 AdoptRows, Tick, Retune, Requota, ClearCache, Drain, Beat>;
+                 AdoptRows, AdoptRegions, Tick, Retune, Requota, ClearCache, Drain, Beat>;
 
 }  // namespace kvd::core

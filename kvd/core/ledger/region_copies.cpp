@@ -5,10 +5,10 @@ namespace kvd::core {
 bool RegionCopies::end(RegionId region) {
   const auto found = open_.find(region);
   if (--found->second.copies > 0) return false;
-  const Open last = found->second;
+  const Open last = std::move(found->second);
   open_.erase(found);
   if (!last.released) return false;
-  store_.tiers.hbm().with(last.slab).release_region(region);
+  store::release(store_.tiers, region, last.slabs);
   store_.tiers.scrub_slabs();
   return true;
 }
@@ -26,9 +26,9 @@ void RegionCopies::unmapped(const Region& region, EngineId engine) {
 void RegionCopies::release(const Region& region) {
   pool::TierPool& pool = store_.tiers.hbm().with(region.slabs.front());
   const auto open = open_.find(region.id);
-  if (open == open_.end()) return pool.release_region(region.id);
+  if (open == open_.end()) return store::release(store_.tiers, region.id, region.slabs);
   open->second.released = true;
-  open->second.slab = region.slabs.front();
+  open->second.slabs = region.slabs;
   // The slabs of an engine that died are already quarantined.
   if (pool.slab(region.slabs.front()).use != pool::SlabUse::kQuarantined) {
     pool.quarantine_region(region.id);

@@ -30,7 +30,7 @@ class RegionCopies {
   struct Open {
     std::uint32_t copies = 0;
     bool released = false;
-    SlabIndex slab;  ///< first slab of a released region
+    std::vector<SlabIndex> slabs;  ///< of a released region
   };
   store::Store& store_;
   std::map<RegionId, Open> open_;

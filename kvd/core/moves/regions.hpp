@@ -9,6 +9,7 @@
 
 #include "kvd/core/moves/dram_copies.hpp"
 #include "kvd/core/moves/ground.hpp"
+#include "kvd/core/moves/left_regions.hpp"
 #include "kvd/core/moves/needs.hpp"
 #include "kvd/core/moves/promises.hpp"
 #include "kvd/core/moves/shares.hpp"
@@ -43,9 +44,12 @@ class Regions {
         needs_(needs),
         supply_(supply),
         shares_(ground, copies, needs, supply),
-        promises_(promises) {}
+        promises_(promises),
+        left_(ground.context, ground.store, ground.requests, ground.spaces) {}
 
   [[nodiscard]] const std::deque<PendingRegion>& pending() const { return pending_; }
+  /// Regions of an earlier daemon that wait for their engines.
+  [[nodiscard]] LeftRegions& left() { return left_; }
   void on_allocate(const Command& command, const AllocateRegion& region);
   /// False: the session has no such region.
   [[nodiscard]] bool on_release(const Command& command, const ReleaseRegion& release);
@@ -89,6 +93,7 @@ class Regions {
   Supply& supply_;
   Shares shares_;
   Promises& promises_;
+  LeftRegions left_;
   std::deque<PendingRegion> pending_;  ///< served in this order within a share
   std::set<DomainId> in_dram_;         ///< domains with more than they may have there
   bool quotas_changed_ = false;  ///< or shares changed, and a domain may have more than it may

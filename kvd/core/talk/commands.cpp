@@ -50,6 +50,7 @@ void Commands::on_command(const Command& command) {
                  [&](const ReleaseRegion& body) {
                    if (regions_.on_release(command, body)) claims_.serve_everyone();
                  },
+                 [&](const ClaimRegion& body) { regions_.left().on_claim(command, body); },
                  [&](const ReleaseOrphaned& body) {
                    Bytes& left = session->second.info.orphaned;
                    left -= std::min(left, body.bytes);

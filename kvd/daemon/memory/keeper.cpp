@@ -40,13 +40,32 @@ kept::Record record_of(const core::KeptBlocks& blocks, const Domains::Origin& or
   return record;
 }
 
+kept::Record record_of(const core::SendSlab& slab, Bytes slab_bytes, const Domains::Origin& origin,
+                       BootId boot, const Digest& proof) {
+  kept::Record record;
+  record.place.tier = static_cast<std::uint32_t>(Tier::kHbm);
+  record.place.slab = slab.slab.value;
+  record.place.bytes = static_cast<std::uint64_t>(slab_bytes.value);
+  record.group = slab.position;
+  record.groups = slab.count;
+  record.uid = origin.uid;
+  record.gid = origin.gid;
+  record.fingerprint = kept::region_name(boot.bytes, slab.region.value);
+  record.domain = origin.name.bytes;
+  record.digest = proof.bytes;
+  return record;
+}
+
 }  // namespace
 
 Keeper::Keeper(KeptMemory& memory, const mover::SlabStore& slabs, const Domains& domains,
-               std::function<void(Ticket)> kept)
-    : slabs_(slabs), domains_(domains), kept_(std::move(kept)), memory_(memory), thread_([this] {
-        run();
-      }) {}
+               BootId boot, std::function<void(Ticket)> kept)
+    : slabs_(slabs),
+      domains_(domains),
+      boot_(boot),
+      kept_(std::move(kept)),
+      memory_(memory),
+      thread_([this] { run(); }) {}
 
 Keeper::~Keeper() {
   {
@@ -73,6 +92,15 @@ void Keeper::keep(const core::KeepRows& order) {
     waiting_.push_back(std::move(job));
   }
   wake_.notify_all();
+}
+
+void Keeper::keep(const core::SendSlab& slab, DomainId domain, const Digest& proof) {
+  const auto origin = domains_.origin(domain);
+  if (!origin || !memory_.keeps_hbm()) return;
+  const std::lock_guard lock(mutex_);
+  const auto at =
+      memory_.state().write(record_of(slab, slabs_.slab_bytes(Tier::kHbm), *origin, boot_, proof));
+  if (at.ok()) memory_.records()[{Tier::kHbm, SlotId(slab.slab, 0)}] = *at;
 }
 
 void Keeper::forget(const core::ForgetKept& order) {

@@ -24,7 +24,7 @@ namespace kvd::daemon {
 class Keeper {
  public:
   /// `kept` is called on the keeper's thread; must not block.
-  Keeper(KeptMemory& memory, const mover::SlabStore& slabs, const Domains& domains,
+  Keeper(KeptMemory& memory, const mover::SlabStore& slabs, const Domains& domains, BootId boot,
          std::function<void(Ticket)> kept);
   /// Drops the rows that wait: they are not written down any more.
   ~Keeper();
@@ -32,6 +32,9 @@ class Keeper {
   Keeper& operator=(const Keeper&) = delete;
 
   void keep(const core::KeepRows& order);
+  /// A slab of a region is about to be sent to an engine of the domain. `proof`: what the engine
+  /// can show later.
+  void keep(const core::SendSlab& slab, DomainId domain, const Digest& proof);
   /// Ends all records: no slot has one when it returns.
   void forget(const core::ForgetKept& order);
 
@@ -49,6 +52,7 @@ class Keeper {
 
   const mover::SlabStore& slabs_;
   const Domains& domains_;
+  const BootId boot_;
   const std::function<void(Ticket)> kept_;
   std::mutex mutex_;  // guards the members up to the thread
   KeptMemory& memory_;

@@ -7,6 +7,7 @@
 #include <array>
 #include <atomic>
 #include <charconv>
+#include <cstring>
 #include <iterator>
 #include <span>
 #include <thread>
@@ -172,7 +173,8 @@ Bytes KeptMemory::bytes(DeviceId device) const {
 
 void KeptMemory::let_go_unused() {
   std::erase_if(slabs_, [this](const auto& entry) {
-    const bool unused = entry.first.first == Tier::kHbm && !used_.contains(entry.first);
+    const bool unused = entry.first.first == Tier::kHbm && !used_.contains(entry.first) &&
+                        !of_regions_.contains(entry.first);
     if (unused) let_go(name_of(entry.first), entry.second);
     return unused;
   });
@@ -206,6 +208,7 @@ void KeptMemory::read(const Config& config, Domains& domains) {
   };
   std::map<decltype(key_of(kept::Record())), Row> rows;
   dropped_.torn += state_->each([&](std::uint32_t at, const kept::Record& record) {
+    if (record.shape.layers == 0) return read_region_slab(at, record, domain_of);
     Row& row = rows[key_of(record)];
     const std::uint32_t groups = std::min(record.groups, kMostGroups);
     if (row.records.empty()) {
@@ -238,6 +241,54 @@ void KeptMemory::read(const Config& config, Domains& domains) {
     rows_.push_back(std::move(row));
   }
   for (auto& [slab, extents] : used_) extents = joined(std::move(extents));
+  choose_regions();
+}
+
+void KeptMemory::read_region_slab(std::uint32_t at, const kept::Record& record,
+                                  const DomainOf& domain_of) {
+  RegionSlabs& region = regions_[record.fingerprint];
+  if (region.at.empty()) {
+    std::copy_n(record.fingerprint.begin(), region.name.boot.bytes.size(),
+                region.name.boot.bytes.begin());
+    std::memcpy(&region.name.number.value, &record.fingerprint[sizeof(BootId)],
+                sizeof region.name.number.value);
+    region.proof = Digest{record.digest};
+    region.domain = domain_of(record);
+    region.count = record.groups;
+  }
+  const SlabIndex slab(record.place.slab);
+  const bool there = record.place.tier == index(Tier::kHbm) && slabs_.contains({Tier::kHbm, slab});
+  region.fits = region.fits && there && region.domain && region.proof == Digest{record.digest} &&
+                region.count == record.groups && record.group < region.count &&
+                record.place.bytes == static_cast<std::uint64_t>(slab_bytes_.value);
+  if (!region.at.try_emplace(record.group, slab, at).second) {
+    region.fits = false;
+    state_->erase(at);
+  }
+}
+
+// A slab that two regions name, or a region and a row, is neither's: no kvd leaves that.
+void KeptMemory::choose_regions() {
+  std::map<Slab, int> named;
+  for (const auto& [name, region] : regions_) {
+    for (const auto& [position, slab] : region.at) ++named[{Tier::kHbm, slab.first}];
+  }
+  std::erase_if(regions_, [&](const auto& entry) {
+    const RegionSlabs& region = entry.second;
+    const bool alone = std::all_of(region.at.begin(), region.at.end(), [&](const auto& each) {
+      const Slab slab{Tier::kHbm, each.second.first};
+      return named.at(slab) == 1 && !used_.contains(slab);
+    });
+    const bool whole = region.fits && alone && region.at.size() == region.count;
+    for (const auto& [position, slab] : region.at) {
+      if (whole) {
+        of_regions_[{Tier::kHbm, slab.first}] = false;
+      } else {
+        state_->erase(slab.second);
+      }
+    }
+    return !whole;
+  });
 }
 
 KeptMemory::Fault KeptMemory::fault_of(const Row& row) const {
@@ -259,13 +310,21 @@ std::optional<kernels::Slab> KeptMemory::reopen(kernels::SlabSource& backend, Sl
   auto file = slabs_.extract(slab);
   if (file.empty()) return std::nullopt;
   const bool used = used_.contains(slab);
+  const auto of_region = of_regions_.find(slab);
+  const bool in_place = slab.first == Tier::kDram || of_region != of_regions_.end();
   UniqueFd old(::fcntl(file.mapped().get(), F_DUPFD_CLOEXEC, 0));  // to be let go, where it fails
-  const auto memory = slab.first == Tier::kHbm
-                          ? copy(backend, slab, old)
-                          : backend.reopen_slab(slab_bytes_, std::move(file.mapped()), !used);
+  const auto memory = in_place
+                          ? backend.reopen_slab(slab.first, slab_bytes_, std::move(file.mapped()),
+                                                slab.first == Tier::kDram && !used)
+                          : copy(backend, slab, old);
+  if (memory.ok() && of_region != of_regions_.end()) {
+    of_region->second = true;
+    kept_.insert(slab);
+    return *memory;
+  }
   if (memory.ok()) {
     reopened_[slab] = used;
-    if (slab.first == Tier::kDram) kept_.insert(slab);
+    if (in_place) kept_.insert(slab);
     return *memory;
   }
   log_warning("a slab of the kvd before is left behind: " + memory.error().message);
@@ -360,6 +419,23 @@ core::AdoptRows KeptMemory::rows(const mover::SlabStore& slabs) {
   }
   rows_.clear();
   left.dropped = dropped_;
+  return left;
+}
+
+core::AdoptRegions KeptMemory::regions() {
+  core::AdoptRegions left;
+  for (const auto& [name, region] : std::exchange(regions_, {})) {
+    core::AdoptRegions::Left one{region.name, region.proof, region.domain, {}};
+    for (const auto& [position, slab] : region.at) {
+      if (of_regions_.at({Tier::kHbm, slab.first})) one.slabs.push_back(slab.first);
+    }
+    const bool whole = on() && one.slabs.size() == region.count;
+    if (!whole) one.domain = {};
+    for (const auto& [position, slab] : region.at) {
+      if (on()) records_[{Tier::kHbm, SlotId(slab.first, 0)}] = slab.second;
+    }
+    if (!one.slabs.empty()) left.regions.push_back(std::move(one));
+  }
   return left;
 }
 

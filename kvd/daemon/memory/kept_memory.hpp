@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -24,11 +25,11 @@ using KeptDescriptors = std::map<std::string, UniqueFd>;
 
 /// Memory that outlives kvd, and the records of what it holds. Takes over what the earlier daemon
 /// left with kvd's starter, as far as it fits this configuration, and has this daemon's memory
-/// kept. DRAM is taken over as it is. Engines of the earlier kvd may still map, read and write HBM,
-/// so its bytes are copied to new memory, and the old is let go as it is. On a GPU that takes
-/// descriptors that keep the driver's memory alive, and it has never run there.
+/// kept. DRAM is taken over as it is, and so are regions, whose engines may go on computing there.
+/// Engines of the earlier kvd may still map, read and write other HBM, so its bytes are copied to
+/// new memory, and the old is let go as it is.
 ///
-/// In order: take(); reopen() of each slab; rows(); keep().
+/// In order: take(); reopen() of each slab; rows() and regions(); keep().
 ///
 /// Source: kvd/DESIGN.md "Blocks that outlive kvd", kvd/tiers/kept/FORMAT.md.
 /// Owner:  control thread; renewed() any.
@@ -52,12 +53,15 @@ class KeptMemory {
   [[nodiscard]] Bytes bytes(Tier tier) const;
   /// Bytes of slabs of HBM on the device.
   [[nodiscard]] Bytes bytes(DeviceId device) const;
-  /// Memory for the slab, with the earlier slab's bytes where rows are in it, else zeroed; none:
+  /// Memory for the slab, with the earlier slab's bytes where rows are in it, the earlier slab
+  /// itself where it is of a region, else zeroed; none:
   /// there is none. HBM takes one slab more for a moment. Where there is no room for that, the
   /// device's last earlier slab goes, and if that is not enough, all of them go.
   [[nodiscard]] std::optional<kernels::Slab> reopen(kernels::SlabSource& backend, Slab slab);
   /// The rows whose bytes match their records. Every byte is compared.
   [[nodiscard]] core::AdoptRows rows(const mover::SlabStore& slabs);
+  /// The regions of which a slab was reopened. One that is not whole has no domain.
+  [[nodiscard]] core::AdoptRegions regions();
   /// Has what is new kept. False: nobody keeps it, and on() is false from now on.
   bool keep(const mover::SlabStore& slabs);
   /// The slab has other memory from now on, which is kept in place of the old. Waits for whoever
@@ -81,6 +85,19 @@ class KeptMemory {
   /// This daemon's memory ends with it, after all.
   void switch_off(const std::string& why);
   void read(const Config& config, Domains& domains);
+  struct RegionSlabs {
+    core::RegionName name;
+    Digest proof;
+    DomainId domain;
+    std::map<std::uint32_t, std::pair<SlabIndex, std::uint32_t>>
+        at;  ///< slab and record, by position
+    std::uint32_t count = 0;
+    bool fits = true;
+  };
+  using DomainOf = std::function<DomainId(const kept::Record&)>;
+  void read_region_slab(std::uint32_t at, const kept::Record& record, const DomainOf& domain_of);
+  /// Lets go of regions that are not whole.
+  void choose_regions();
   [[nodiscard]] Fault fault_of(const Row& row) const;
   /// Stops keeping earlier HBM without rows.
   void let_go_unused();
@@ -103,6 +120,8 @@ class KeptMemory {
   std::uint32_t device_slabs_ = 0;                         ///< of HBM, on each device
   std::map<Slab, std::vector<kernels::SlabExtent>> used_;  ///< that rows are in, and where
   std::vector<Row> rows_;
+  std::map<kept::Hash, RegionSlabs> regions_;  ///< by their names
+  std::map<Slab, bool> of_regions_;            ///< slabs of regions; true: reopened in place
   std::map<Slot, std::uint32_t> records_;
   core::KeptDrops dropped_;
 };

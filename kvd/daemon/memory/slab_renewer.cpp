@@ -65,7 +65,8 @@ std::optional<SlabRenewer::Job> SlabRenewer::take() {
 // Old memory that will not go stays with the backend until the process ends; nobody is given it.
 bool SlabRenewer::carry_out(Job& job) {
   if (job.old) {
-    const Status discarded = job.backend->discard_slab(job.old);
+    const Status discarded =
+        job.in_use ? job.backend->destroy_slab(job.old) : job.backend->discard_slab(job.old);
     if (!discarded.ok()) answers_.failed(job, discarded.error());
     job.old = {};
     short_.clear();

@@ -28,7 +28,8 @@ class SlabRenewer {
     kernels::SlabHandle old;  ///< none: the slab has no memory
     Tier tier = Tier::kHbm;
     Bytes size;
-    bool told = false;  ///< that there is no memory for it
+    bool told = false;    ///< that there is no memory for it
+    bool in_use = false;  ///< an engine may compute in the old memory: it stays as it is
   };
   /// Called on the renewer's thread; must not block for long.
   struct Answers {

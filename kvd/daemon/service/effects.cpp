@@ -5,6 +5,7 @@
 
 #include "ipc/wire/messages.hpp"
 #include "kernels/device/fence.hpp"
+#include "kvd/daemon/sessions/session_key.hpp"
 
 namespace kvd::daemon {
 
@@ -86,12 +87,21 @@ void Effects::carry_out(const core::ReadDisk& order) {
   if (uses_.disks) uses_.disks->read(order);
 }
 
+void Effects::carry_out(const core::SendSlab& slab) {
+  const Peer* peer = slab.region ? uses_.sessions.find(slab.engine) : nullptr;
+  if (uses_.workers.keeper && peer != nullptr) {
+    uses_.workers.keeper->keep(slab, peer->domain, proof_of(peer->key));
+  }
+  uses_.slabs.send(slab);
+}
+
 void Effects::carry_out(const core::RenewSlab& renew) {
   uses_.slabs.withdraw(renew.slab);
   mover::SlabStore& slabs = uses_.device.slabs();
   const Bytes size = slabs.slab_bytes(Tier::kHbm);
   uses_.workers.renewer->renew({&slabs.backend_of(Tier::kHbm, renew.slab), renew.slab,
-                                slabs.take(Tier::kHbm, renew.slab), Tier::kHbm, size, false});
+                                slabs.take(Tier::kHbm, renew.slab), Tier::kHbm, size, false,
+                                renew.in_use});
 }
 
 }  // namespace kvd::daemon

@@ -57,7 +57,7 @@ class Effects {
   void carry_out(const core::SolvePlacement& problem);
   void carry_out(const core::Scrub& scrub) { uses_.copies.scrub(scrub); }
   void carry_out(const core::RenewSlab& renew);
-  void carry_out(const core::SendSlab& slab) { uses_.slabs.send(slab); }
+  void carry_out(const core::SendSlab& slab);
   void carry_out(const core::AskUnmap& ask) { uses_.slabs.ask_unmap(ask); }
   void carry_out(const core::OpenDisk& order);
   void carry_out(const core::ResizeDisk& order);

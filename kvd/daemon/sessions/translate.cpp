@@ -7,6 +7,7 @@
 
 #include "ipc/vocabulary/overloaded.hpp"
 #include "ipc/wire/attach_codec.hpp"
+#include "kvd/daemon/sessions/session_key.hpp"
 
 namespace kvd::daemon {
 
@@ -50,6 +51,11 @@ Result<Body> from(const wire::AllocateBody& b) {
       return Body(core::AllocateBlocks{RequestId(b.request), tokens(b.amount)});
   }
   return bad("unknown kind of allocation: use 1 (region) or 2 (blocks)");
+}
+
+Result<Body> from(const wire::ClaimBody& b) {
+  return Body(core::ClaimRegion{{BootId{b.boot_id}, RegionId(b.region)},
+                                proof_of(SessionKey{b.session_key})});
 }
 
 Result<Body> from(const wire::PlaceCommand& b) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -133,6 +134,13 @@ struct Scrub {
 /// map what is there; reported back as SlabRenewed. Nothing of the slab is in use until then.
 struct RenewSlab {
   SlabIndex slab;
+  /// An engine that kvd does not know may compute in the old memory, which stays as it is.
+  bool in_use = false;
+};
+/// The slots are about to hold something else: what was written down about them is wrong from now
+/// on. Slot 0 of a slab stands for a region's slab.
+struct ForgetKept {
+  std::array<std::vector<SlotId>, kTiers> slots;
 };
 /// Send the slab's fd. Region none: it backs slots; else it is `position` of `count` of the
 /// region.
@@ -149,7 +157,7 @@ struct AskUnmap {
   SlabIndex slab;
 };
 using Order = std::variant<CopySlots, CopyRanges, DropCopy, MoveSlots, StreamLayers, EndStream,
-                           Scrub, RenewSlab, SendSlab, AskUnmap>;
+                           Scrub, RenewSlab, SendSlab, AskUnmap, ForgetKept>;
 
 /// Orders of the event in hand, in the order in which they must be carried out.
 /// Owner: control thread. Errors: none.

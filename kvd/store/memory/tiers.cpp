@@ -296,8 +296,15 @@ Result<std::vector<SlabIndex>> Tiers::lease(RegionId region, const Taker& taker,
 
 void Tiers::end_lease(RegionId region, EngineId engine, const std::vector<SlabIndex>& slabs) {
   for (const SlabIndex slab : slabs) mappings_.region_unmapped(engine, slab);
-  hbm_.with(slabs.front()).release_region(region);
+  store::release(*this, region, slabs);
   scrub_slabs();
+}
+
+void release(Tiers& tiers, RegionId region, const std::vector<SlabIndex>& slabs) {
+  ForgetKept ended;
+  for (const SlabIndex slab : slabs) ended.slots[0].emplace_back(slab, 0);
+  tiers.orders_.add(std::move(ended));
+  tiers.hbm_.with(slabs.front()).release_region(region);
 }
 
 std::size_t Tiers::slots(Tier tier) const {

@@ -157,6 +157,7 @@ class Tiers {
   friend Bytes held_hbm(const Tiers& tiers, EngineId engine);
   friend bool zeroes(const Tiers& tiers, Ticket after, Ticket until);
   friend std::vector<SlotId> adopt(Tiers& tiers, Tier tier, SlabIndex slab, const Taker& owner);
+  friend void release(Tiers& tiers, RegionId region, const std::vector<SlabIndex>& slabs);
   [[nodiscard]] pool::TierPool& changing(Tier tier, DeviceId device) {
     return tier == Tier::kHbm ? hbm_.of(device) : dram_;
   }
@@ -181,6 +182,9 @@ class Tiers {
   Mappings mappings_;
   std::map<Ticket, Zeroing> zeroing_;
 };
+
+/// Nobody maps the region any more; Tiers::scrub_slabs() is to follow.
+void release(Tiers& tiers, RegionId region, const std::vector<SlabIndex>& slabs);
 
 /// The slab has new memory.
 inline void slab_renewed(Tiers& tiers, Tier tier, SlabIndex slab) {

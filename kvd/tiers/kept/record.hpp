@@ -4,6 +4,7 @@
 #include <compare>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <type_traits>
 
 /// What is in the file of FORMAT.md, as it is in memory: little-endian, without padding. The
@@ -13,7 +14,7 @@ namespace kvd::kept {
 using Hash = std::array<std::uint8_t, 32>;
 
 constexpr std::uint64_t kMagic = 0x314b'4445'5645'4b4d;
-constexpr std::uint32_t kVersion = 2;
+constexpr std::uint32_t kVersion = 3;
 /// Records that a file has room for: its holes cost nothing.
 constexpr std::uint32_t kRecords = 1u << 24;
 constexpr std::size_t kHeaderBytes = 4096;
@@ -29,7 +30,9 @@ struct Header {
   std::uint64_t used = 0;        ///< records from this number on were never written; a hint
 };
 
-/// One slot: a layer group of a sealed block that is found by its digest.
+/// One slot: a layer group of a sealed block that is found by its digest. Or, without layers, one
+/// slab of a region: `group` is its position of `groups`, `fingerprint` the region's name, `digest`
+/// what proves whose it is.
 struct Record {
   std::uint64_t state = 0;       ///< as `generation`; 0: there is none. Written last, ended first
   std::uint64_t generation = 0;  ///< of all records ever written, which one
@@ -59,6 +62,13 @@ struct Record {
   std::uint32_t sum = 0;                ///< CRC32C of all fields but `state` and itself
   std::array<std::uint8_t, 8> unused{};
 };
+/// What a region is called: by the life of the daemon that granted it, and its number there.
+inline Hash region_name(const std::array<std::uint8_t, 16>& boot, std::uint64_t number) {
+  Hash name{};
+  std::memcpy(name.data(), boot.data(), boot.size());
+  std::memcpy(name.data() + boot.size(), &number, sizeof number);
+  return name;
+}
 static_assert(sizeof(Record) == 256 && std::is_trivially_copyable_v<Record>);
 
 }  // namespace kvd::kept

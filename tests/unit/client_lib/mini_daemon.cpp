@@ -210,6 +210,9 @@ void MiniDaemon::reply_to(transport::PeerId peer, const wire::Command& command) 
                                   reply.command == wire::MessageType::kNeeds)) {
     reply.header.code = static_cast<std::uint16_t>(ErrorCode::kUnsupported);
     reply.message = "the type is not known";
+  } else if (reply.command == wire::MessageType::kClaim) {
+    reply.header.code = static_cast<std::uint16_t>(ErrorCode::kNotFound);
+    reply.message = "no such region waits";
   } else {
     reply.body = body_of(command);
   }

@@ -292,15 +292,30 @@ class NoModel(unittest.TestCase):
     def test_a_kvd_that_was_started_again_has_blocks_again(self) -> None:
         """kvd does not know the region, so blocks go by way of a window, in parts where it is small."""
         kvd = self.kvd()
+
+        def start_again() -> None:
+            kvd.kill()
+            kvd.start()
+
+        cache = self.check_blocks_after(kvd, start_again)
+        self.assertIsNotNone(cache._window)
+
+    @unittest.skipIf(DEVICE == "cuda", "HBM of a GPU is not taken over in place")
+    def test_a_kvd_that_takes_the_region_back_has_blocks_again(self) -> None:
+        """With whoever keeps its memory: nothing is copied by way of a window."""
+        kvd = self.enterContext(KvdProcess(slabs=16, dram_slabs=16, held=True))
+        cache = self.check_blocks_after(kvd, kvd.kill_held)
+        self.assertIsNone(cache._window)
+
+    def check_blocks_after(self, kvd: KvdProcess, start_again: Callable[[], None]) -> Any:
         rig = self.rig(kvd, RandomScheduler, SEEDS[0])
         cache = rig.worker._copier._cache
         self.play(rig, STEPS // 20)
-        kvd.kill()
-        kvd.start()
+        start_again()
         self.assertTrue(poll_until(lambda: rig.ask() is not None), "not asked again")
         self.play(rig, rig.steps + 100)  # it is seen to be gone
-        has_window = lambda: cache._next is not None or cache._window is not None  # noqa: E731
-        self.assertTrue(poll_until(has_window), "no window")
+        is_found = lambda: cache._next is not None or not cache._lost  # noqa: E731
+        self.assertTrue(poll_until(is_found), "no cache")
         before = dict(rig.counts)
         rig.connector._planner.copies._paused_until = 0.0  # after what failed it would rest for long
         self.play(rig, rig.steps + STEPS // 20)
@@ -309,6 +324,7 @@ class NoModel(unittest.TestCase):
             self.assertGreater(more[each], 0, each)
         self.assertEqual(more.get("failed_blocks", 0), 0)
         self.assertEqual(more.get("recomputed_requests", 0), 0)
+        return cache
 
     def test_a_worker_whose_cache_kvd_opens_late_has_blocks_later(self) -> None:
         """The scheduler's side knows nothing of it: what another engine stored is to be loaded."""

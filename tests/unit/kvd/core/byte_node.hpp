@@ -286,6 +286,7 @@ class ByteNode {
   void take(const ReadDisk& order) { disk.read(order); }
   void take(const FindRemote& order) { finds.push_back(order); }
   void take(const Note&) {}
+  void take(const ForgetKept&) {}  // nothing is written down
   template <class Other>
   void take(const Other&) {
     FAIL() << "nothing else is asked for here";

@@ -306,5 +306,58 @@ TEST(ControllerRegions, WhatAnEarlierDaemonLentCountsUntilItIsFreed) {
   EXPECT_EQ(ask(3), ErrorCode::kOk);
 }
 
+/// A kvd that finds two slabs of one region of the kvd before, 0 and 2 of four.
+struct Left {
+  World world{small_pool(4, 4)};
+  const RegionName name{BootId{{1}}, RegionId(7)};
+  const Digest proof{{{9}}};
+  EngineId engine;
+
+  explicit Left(DomainId domain = DomainId(1)) {
+    world.feed(AdoptRegions{{{name, proof, domain, {SlabIndex(2), SlabIndex(0)}}}});
+    engine = world.attach({}, DomainId(1), true);
+  }
+  ErrorCode claim(EngineId by, const Digest& with) {
+    return world.code(world.command(by, ClaimRegion{name, with}));
+  }
+  [[nodiscard]] Bytes free() const { return world.controller->status(world.now).tiers[0].free; }
+};
+
+TEST(ControllerLeftRegions, TheEngineThatProvesItHasTheSameSlabsAgain) {
+  Left left;
+  EXPECT_EQ(left.free(), kSlab * 2) << "nobody else may have them";
+  EXPECT_EQ(left.claim(left.engine, Digest{{{8}}}), ErrorCode::kNotFound);
+  EXPECT_EQ(left.claim(left.world.attach({}, DomainId(2), true), left.proof), ErrorCode::kNotFound);
+  const auto reply = left.world.command(left.engine, ClaimRegion{left.name, left.proof});
+  ASSERT_EQ(left.world.code(reply), ErrorCode::kOk);
+  EXPECT_EQ(std::get<RegionReply>(reply->body).slabs, 2u);
+  EXPECT_EQ(left.world.controller->region_bytes(left.engine), kSlab * 2);
+  EXPECT_EQ(left.claim(left.engine, left.proof), ErrorCode::kNotFound) << "it was claimed";
+  left.world.pass(seconds(11));
+  left.world.feed(Tick{});
+  EXPECT_EQ(left.free(), kSlab * 2);
+  const RegionId id = std::get<RegionReply>(reply->body).region;
+  EXPECT_EQ(left.world.code(left.world.command(left.engine, ReleaseRegion{id})), ErrorCode::kOk);
+  left.world.finish_copies();
+  EXPECT_EQ(left.free(), kSlab * 4);
+}
+
+TEST(ControllerLeftRegions, WhatNobodyClaimsGetsNewMemory) {
+  Left left;
+  left.world.pass(seconds(11));
+  left.world.feed(Tick{});
+  left.world.finish_renewals();
+  EXPECT_EQ(left.claim(left.engine, left.proof), ErrorCode::kNotFound);
+  EXPECT_EQ(left.free(), kSlab * 4);
+  EXPECT_EQ(left.world.renewed_in_use, 2u) << "its engine may still compute there";
+}
+
+TEST(ControllerLeftRegions, NobodysAreLetGoAtOnce) {
+  Left left{DomainId()};
+  left.world.finish_renewals();
+  EXPECT_EQ(left.free(), kSlab * 4);
+  EXPECT_EQ(left.world.renewed_in_use, 2u);
+}
+
 }  // namespace
 }  // namespace kvd::test

@@ -275,16 +275,16 @@ TEST(CudaBackend, DramOfAnEarlierProcessIsUsedAgain) {
 
   auto backend = make(dram_as(DramKind::kMemfd));
   ASSERT_TRUE(backend->reopens_slabs());
-  EXPECT_EQ(backend->reopen_slab(kMiB * 4, std::move(*small), false).error().code,
+  EXPECT_EQ(backend->reopen_slab(Tier::kDram, kMiB * 4, std::move(*small), false).error().code,
             ErrorCode::kInvalidArgument);
-  const auto again = backend->reopen_slab(kMiB * 2, std::move(*memory), false);
+  const auto again = backend->reopen_slab(Tier::kDram, kMiB * 2, std::move(*memory), false);
   ASSERT_TRUE(again.ok()) << again.error().message;
   EXPECT_EQ(reinterpret_cast<const std::byte*>(again->address)[77], std::byte{42});
   const Slab hbm = slab_or_die(*backend, Tier::kHbm, kMiB * 2);
   copy(*backend, batch_of(1, kIn, {{hbm.address, again->address, kMiB}}));
   EXPECT_THAT(FakeDriver::report(), HasSubstr("\"pageable_copies\":0")) << "it is registered";
   ASSERT_TRUE(backend->destroy_slab(again->handle).ok());
-  const auto empty = backend->reopen_slab(kMiB * 2, std::move(*zeroed), true);
+  const auto empty = backend->reopen_slab(Tier::kDram, kMiB * 2, std::move(*zeroed), true);
   ASSERT_TRUE(empty.ok());
   EXPECT_EQ(reinterpret_cast<const std::byte*>(empty->address)[77], std::byte{0});
 }
@@ -411,7 +411,7 @@ TEST(CudaBackend, DramOfTheDriverEndsWithItsProcess) {
   EXPECT_FALSE(backend->reopens_slabs());
   auto memory = backend->export_slab(host.handle);
   ASSERT_TRUE(memory.ok());
-  EXPECT_EQ(backend->reopen_slab(kMiB * 2, std::move(*memory), false).error().code,
+  EXPECT_EQ(backend->reopen_slab(Tier::kDram, kMiB * 2, std::move(*memory), false).error().code,
             ErrorCode::kUnsupported);
 }
 
