@@ -18,17 +18,20 @@ void LeftRegions::adopt(const AdoptRegions& left) {
   until_ = context_.now + kPatience;
   for (const AdoptRegions::Left& one : left.regions) {
     pool::TierPool& pool = store_.tiers.hbm().with(one.slabs.front());
+    const DeviceId device = store_.hbm.device_of(one.slabs.front());
     const RegionId id = spaces_.next_id();
     pool::Positions at;
-    for (const SlabIndex slab : one.slabs) at.push_back(slab.value);
-    const bool fits = one.domain && !left_.contains(one.name) &&
-                      pool::lease(pool, {id, one.domain, EngineId()}, at);
-    if (fits) {
+    bool fits = one.domain && !left_.contains(one.name);
+    for (const SlabIndex slab : one.slabs) {
+      at.push_back(slab.value);
+      fits = fits && store_.hbm.device_of(slab) == device;  // pools may have another size now
+    }
+    if (fits && pool::lease(pool, {id, one.domain, EngineId()}, at)) {
       left_.emplace(one.name, Left{one.proof, one.domain, {id, one.slabs}});
       continue;
     }
     for (const SlabIndex slab : one.slabs) {
-      pool::renew(pool, slab);
+      pool::renew(store_.tiers.hbm().with(slab), slab);
       renew(slab);
     }
   }

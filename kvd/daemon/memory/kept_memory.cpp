@@ -432,7 +432,11 @@ core::AdoptRegions KeptMemory::regions() {
     const bool whole = on() && one.slabs.size() == region.count;
     if (!whole) one.domain = {};
     for (const auto& [position, slab] : region.at) {
-      if (on()) records_[{Tier::kHbm, SlotId(slab.first, 0)}] = slab.second;
+      if (whole) {
+        records_[{Tier::kHbm, SlotId(slab.first, 0)}] = slab.second;
+      } else if (on()) {
+        state_->erase(slab.second);
+      }
     }
     if (!one.slabs.empty()) left.regions.push_back(std::move(one));
   }
@@ -473,8 +477,13 @@ void KeptMemory::renewed(Slab slab, const Result<UniqueFd>& memory) const {
               " caches ends with this kvd: " + status.error().message);
 }
 
+// Whoever started kvd may go on keeping the file. No sum would tell that a region's slab has become
+// somebody else's.
 void KeptMemory::switch_off(const std::string& why) {
   log_warning("the cache ends with this kvd: " + why);
+  for (const auto& [name, region] : regions_) {
+    for (const auto& [position, slab] : region.at) state_->erase(slab.second);
+  }
   state_.reset();
   records_.clear();
 }
