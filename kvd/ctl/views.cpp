@@ -201,7 +201,7 @@ std::string cache_view(const Json& document) {
   table.add(of("hbm"));
   table.add(of("dram"));
   const Json& disk = document.at("disk");
-  const Json none = Json::object();  // of a kvd that retains nothing
+  const Json none = Json::object();  // a kvd that retains nothing says so little
   const Json& retained = document.contains("retained") ? document.at("retained") : none;
   const std::string kept = "retained: " + bytes(retained.value("bytes", Json(0))) + " of DRAM; " +
                            bytes(retained.value("evicted_bytes", Json(0))) +

@@ -15,13 +15,13 @@ import kvd_client
 
 SESSIONS, TURNS = 20, 30
 FIRST, MORE = 12, 2  # blocks of a first turn, and more of each one after it
-SLABS = 6  # of DRAM, for about half of what all sessions have in the end
+SLABS = 6  # DRAM has room for about half of what all sessions have in the end
 TOOL_S = 300.0  # longer than all of this takes
 
 
 class Turn(NamedTuple):
     context: int  # blocks of the turns before
-    found: int  # of these
+    found: int  # kvd had so many of these
     kept: bool  # they were retained
 
 

@@ -16,7 +16,7 @@ from kvd_process import SLAB, KvdProcess, poll_until, pool_ranges
 import kvd_client
 
 BLOCK = 64 << 10
-SLABS, HELD = 10, 8  # of HBM, and in the region: 80 %
+SLABS, HELD = 10, 8  # the region has 80 % of HBM
 
 
 class ComesBack(unittest.TestCase):
