@@ -25,18 +25,6 @@ void Commands::on_command(const Command& command) {
                     "the command's timeout passed before it began");
     return;
   }
-  const auto end = [&](RequestId id, bool finished) {
-    Request* request = requests_.find(command.engine, id);
-    if (!request) {
-      context_.refuse(command, ErrorCode::kNotFound, named(id) + " is not this session's");
-      return;
-    }
-    ++(finished ? context_.counters.requests_finished : context_.counters.requests_aborted);
-    if (finished) knowledge_.ended(requests_.sessions().at(command.engine), *request);
-    memory_.end(*request);
-    context_.reply(command, Done{});
-    claims_.serve_everyone();
-  };
   std::visit(Overloaded{
                  [&](const Submit& body) { on_submit(command, body); },
                  [&](const Step& body) { on_step(command, body); },
@@ -45,8 +33,8 @@ void Commands::on_command(const Command& command) {
                  [&](const Place& body) { plans_.on_place(command, body); },
                  [&](const NameBlocks& body) { on_name(command, body); },
                  [&](const Rotate& body) { on_rotate(command, body); },
-                 [&](const Finish& body) { end(body.request, true); },
-                 [&](const Abort& body) { end(body.request, false); },
+                 [&](const Finish& body) { on_end(command, body.request, true); },
+                 [&](const Abort& body) { on_end(command, body.request, false); },
                  [&](const ReleaseRegion& body) {
                    if (regions_.on_release(command, body)) claims_.serve_everyone();
                  },
@@ -74,6 +62,19 @@ void Commands::on_command(const Command& command) {
                  [&](const Ping&) { context_.reply(command, Done{}); },
              },
              command.body);
+}
+
+void Commands::on_end(const Command& command, RequestId id, bool finished) {
+  Request* request = requests_.find(command.engine, id);
+  if (!request) {
+    context_.refuse(command, ErrorCode::kNotFound, named(id) + " is not this session's");
+    return;
+  }
+  ++(finished ? context_.counters.requests_finished : context_.counters.requests_aborted);
+  if (finished) knowledge_.ended(requests_.sessions().at(command.engine), *request);
+  memory_.end(*request);
+  context_.reply(command, Done{});
+  claims_.serve_everyone();
 }
 
 void Commands::on_submit(const Command& command, const Submit& submit) {

@@ -49,6 +49,7 @@ class Commands {
   void on_command(const Command& command);
 
  private:
+  void on_end(const Command& command, RequestId id, bool finished);
   void on_submit(const Command& command, const Submit& submit);
   void on_step(const Command& command, const Step& step);
   void on_blocks(const Command& command, const AllocateBlocks& wanted);
