@@ -68,7 +68,6 @@ void LvfPolicy::promote_aged(const RotationSnapshot& snapshot) {
 
 void LvfPolicy::preempt(const RotationSnapshot& snapshot, const RotationConfig& config,
                         Bytes needed) {
-  std::sort(running_.begin(), running_.end(), lags_more);
   const Bytes available = gather_victims(snapshot, config, needed);
   if (available >= needed || config.paper) return;
   // The victims for a smaller need are a prefix of those for a larger one, so this equals dropping
@@ -76,20 +75,23 @@ void LvfPolicy::preempt(const RotationSnapshot& snapshot, const RotationConfig& 
   keep_victims(decision_, snapshot, drop_last_taken(snapshot, needed, available));
 }
 
-// Walks from the tail until enough is gathered; returns what was gathered.
+// Takes who lags least until enough is gathered; returns what was gathered. Only a few of many
+// leave, and a heap sorts no more than those.
 Bytes LvfPolicy::gather_victims(const RotationSnapshot& snapshot, const RotationConfig& config,
                                 Bytes needed) {
   const DramUse* dram = dram_gates(snapshot, config);
   Bytes gathered;
   if (!may_preempt(dram)) return gathered;
   Bytes dram_left = dram ? dram->free : kUnlimited;
-  for (auto it = running_.rbegin(); it != running_.rend() && gathered < needed; ++it) {
-    const auto& request = snapshot.requests[it->index];
-    if (it->vlt >= 0 || !may_leave(request, config)) continue;
-    if (request.bytes > dram_left) continue;
+  std::make_heap(running_.begin(), running_.end(), lags_more);
+  for (; !running_.empty() && running_.front().vlt < 0 && gathered < needed; running_.pop_back()) {
+    std::pop_heap(running_.begin(), running_.end(), lags_more);
+    const std::uint32_t index = running_.back().index;
+    const auto& request = snapshot.requests[index];
+    if (!may_leave(request, config) || request.bytes > dram_left) continue;
     dram_left -= request.bytes;
     gathered += request.bytes;
-    decision_.preempted.push_back(it->index);
+    decision_.preempted.push_back(index);
   }
   return gathered;
 }
