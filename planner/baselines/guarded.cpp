@@ -21,7 +21,7 @@ void keep_guard(const AdmissionSnapshot& snapshot, AdmissionDecision& decision) 
   std::size_t admitted = 0;
   while (admitted < decision.admitted && guard.admit(snapshot.queue[admitted])) ++admitted;
   decision.admitted = admitted;
-  decision.chunk = prefill_chunk(snapshot, admitted);
+  decision.chunk = guard.chunk(admitted);
 }
 
 }  // namespace kvd::planner

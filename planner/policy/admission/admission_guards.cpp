@@ -48,10 +48,8 @@ bool can_wait(const QueuedPrompt& prompt, Seconds lasts) {
 
 /// Prefill time of one step that ends before any decoding request runs dry. A few with a tight goal
 /// are given up where they would keep many more prompts from being in time.
-std::optional<Seconds> guarded_pace(const AdmissionSnapshot& snapshot) {
-  if (!snapshot.guard) return std::nullopt;
-  auto classes = classes_of(snapshot);
-  if (classes.empty()) return std::nullopt;
+/// Precondition: there is a class.
+Seconds guarded_pace(const AdmissionSnapshot& snapshot, std::map<Seconds, GoalClass> classes) {
   std::int64_t total = 0;
   std::optional<Seconds> looser;
   for (auto at = classes.rbegin(); at != classes.rend(); ++at) {
@@ -81,7 +79,7 @@ std::optional<Seconds> guarded_pace(const AdmissionSnapshot& snapshot) {
     }
     given_up += its.requests;
   }
-  return pace;
+  return *pace;
 }
 
 /// For how long all decoding requests can do without a token and still meet the goal of their mean.
@@ -95,23 +93,13 @@ std::optional<Seconds> pause_allowed(const AdmissionSnapshot& snapshot) {
   return least;
 }
 
-std::int32_t retained(const DecodingRequest& request, const PrefillCosts& costs) {
-  return request.retained_layers.value_or(costs.layers);
-}
-
-}  // namespace
-
-std::optional<Seconds> prefill_budget(const AdmissionSnapshot& snapshot) {
-  const auto pace = guarded_pace(snapshot);
-  if (!pace) return std::nullopt;
-  return std::max(*pace, rescue_budget(snapshot));
-}
-
-Seconds rescue_budget(const AdmissionSnapshot& snapshot) {
-  const auto pace = guarded_pace(snapshot);
-  if (!pace) return Seconds{0};
+// Prefill time of one step that keeps prompts from being late where prefill at the pace would not:
+// as much as they and the prompts before them take. It is given only where it saves all that are
+// not late yet, all decoding requests can pause so long and still meet the goal of their mean (eq.
+// 1 of LayerKV), and steps with all of them take no longer than `most`. Source: kvd (MODEL.md "Who
+// may prefill").
+Seconds rescue_time(const AdmissionSnapshot& snapshot, Seconds pace, Seconds most) {
   const Seconds step = snapshot.guard->step;
-  const Seconds most = kStepShare * loosest_goal(snapshot);
   const auto allowance = pause_allowed(snapshot);
   Seconds work{0}, saves{0}, later = step;
   for (const auto& prompt : snapshot.queue) {
@@ -120,46 +108,53 @@ Seconds rescue_budget(const AdmissionSnapshot& snapshot) {
     if (later > most || (allowance && step + work > *allowance)) return Seconds{0};
     if (!prompt.left) continue;
     if (step + work > *prompt.left) return Seconds{0};
-    const bool late = *pace <= Seconds{0} || work * (1 + step / *pace) > *prompt.left;
+    const bool late = pace <= Seconds{0} || work * (1 + step / pace) > *prompt.left;
     if (late) saves = work;
   }
   return saves;
 }
 
-StepGuardCount::StepGuardCount(const AdmissionSnapshot& snapshot)
-    : snapshot_(snapshot), budget_(prefill_budget(snapshot)) {
-  if (!budget_) return;
-  const auto& guard = *snapshot.guard;
-  const Seconds with_one_more = guard.step + guard.per_request;
+std::int32_t retained(const DecodingRequest& request, const PrefillCosts& costs) {
+  return request.retained_layers.value_or(costs.layers);
+}
+
+}  // namespace
+
+StepGuardCount::StepGuardCount(const AdmissionSnapshot& snapshot) : snapshot_(snapshot) {
+  if (!snapshot.guard) return;
   const auto classes = classes_of(snapshot);
-  too_long_ = with_one_more > kStepShare * loosest_goal(snapshot);
   if (classes.empty()) return;
-  strict_ = classes.begin()->second.lasts;
-  too_long_for_strict_ = with_one_more > kStepShare * classes.begin()->first;
+  const auto& guard = *snapshot.guard;
+  const auto& [tightest, strict] = *classes.begin();
+  const Seconds most = kStepShare * loosest_goal(snapshot);
+  const Seconds pace = guarded_pace(snapshot, classes);
+  rescue_ = rescue_time(snapshot, pace, most);
+  budget_ = std::max(pace, rescue_);
+  strict_ = strict.lasts;
+  too_long_ = guard.step + guard.per_request > most;
+  too_long_for_strict_ = guard.step + guard.per_request > kStepShare * tightest;
 }
 
 bool StepGuardCount::admit(const QueuedPrompt& prompt) {
   if (!budget_) return true;
   const bool full = prefills_ && backlog_ >= kStepsAhead * *budget_;
-  const bool waits = strict_ && can_wait(prompt, *strict_);
-  const bool too_long = waits ? too_long_for_strict_ : too_long_;
+  const bool too_long = can_wait(prompt, strict_) ? too_long_for_strict_ : too_long_;
   if (!prompt.begun && (too_long || full)) return false;
   backlog_ += snapshot_.costs.prefill(prompt.tokens) - snapshot_.costs.prefill(prompt.done);
   prefills_ = true;
   return true;
 }
 
-std::optional<Tokens> prefill_chunk(const AdmissionSnapshot& snapshot, std::size_t admitted) {
-  const auto budget = prefill_budget(snapshot);
-  if (!budget) return std::nullopt;
-  Seconds left = *budget;
+std::optional<Tokens> StepGuardCount::chunk(std::size_t admitted) const {
+  if (!budget_) return std::nullopt;
+  Seconds left = *budget_;
   Tokens chunk;
   for (std::size_t i = 0; i < admitted; ++i) {
-    const auto& prompt = snapshot.queue[i];
+    const auto& prompt = snapshot_.queue[i];
     const Tokens remaining = prompt.tokens - prompt.done;
-    const Tokens part = snapshot.costs.tokens_within(left, prompt.done, remaining);
+    const Tokens part = snapshot_.costs.tokens_within(left, prompt.done, remaining);
     chunk += part;
-    left -= snapshot.costs.prefill_part(prompt.done, part);
+    left -= snapshot_.costs.prefill_part(prompt.done, part);
     if (part < remaining) break;
   }
   return admitted > 0 ? std::max(chunk, kLeastChunk) : chunk;

@@ -15,23 +15,13 @@ inline constexpr double kGivesUpFor = 3;
 /// A prefill that has begun gets at least this much a step, so that it ends.
 inline constexpr Tokens kLeastChunk{16};
 
-/// How long the prefill of one step may take: the step ends before any decoding request runs dry,
-/// or before all but a few do (see kGivesUpFor). Nothing without a guard, and where no bound would
-/// save any request: none decodes, or the step outlasts every S_B however few are in it. It is
-/// longer where only that saves prompts: see rescue_budget().
-[[nodiscard]] std::optional<Seconds> prefill_budget(const AdmissionSnapshot& snapshot);
-
-/// Prefill time of one step that keeps prompts from being late where prefill at the guard's pace
-/// would not: as much as they and the prompts before them take. It is given only where it saves all
-/// that are not late yet, all decoding requests can pause so long and still meet the goal of their
-/// mean (eq. 1 of LayerKV), and steps with all of them are not too long. 0: there are no prompts to
-/// save in this way.
-/// Source: kvd (MODEL.md "Who may prefill").
-[[nodiscard]] Seconds rescue_budget(const AdmissionSnapshot& snapshot);
-
 /// Says of prompts, in order, which may enter: as many as the next steps can prefill, while the
 /// step is not too long for one more to decode. A prompt that waits in line holds no memory, and
 /// others that are still in time can be put ahead of it.
+///
+/// The prefill of one step has a budget: the step ends before any decoding request runs dry, or
+/// before all but a few do (see kGivesUpFor). There is none without a guard, and where no bound
+/// would save any request: none decodes, or the step outlasts every S_B however few are in it.
 /// Source: kvd (MODEL.md "Who may prefill").
 /// Owner:  one decision.
 class StepGuardCount {
@@ -39,21 +29,23 @@ class StepGuardCount {
   explicit StepGuardCount(const AdmissionSnapshot& snapshot);
   /// Takes the prompt in where it may enter. While none is inside any may.
   [[nodiscard]] bool admit(const QueuedPrompt& prompt);
+  /// Prefill time of one step that keeps prompts from being late where prefill at the guard's pace
+  /// would not. 0: there are no prompts to save in this way.
+  [[nodiscard]] Seconds rescue() const { return rescue_; }
+  /// Prompt tokens for one step: as many as the budget has time for, taking the first `admitted`
+  /// prompts in order; nothing where there is no budget.
+  [[nodiscard]] std::optional<Tokens> chunk(std::size_t admitted) const;
 
  private:
   const AdmissionSnapshot& snapshot_;
   std::optional<Seconds> budget_;
-  Seconds backlog_{0};             // prefill of the prompts inside
-  bool prefills_ = false;          // some request inside prefills
-  std::optional<Seconds> strict_;  // how long answers of requests with the tightest S_B take
-  bool too_long_ = false;          // a step with one more is too long for all
+  Seconds rescue_{0};
+  Seconds backlog_{0};     // prefill of the prompts inside
+  bool prefills_ = false;  // some request inside prefills
+  Seconds strict_{0};      // how long answers of requests with the tightest S_B take
+  bool too_long_ = false;  // a step with one more is too long for all
   bool too_long_for_strict_ = false;
 };
-
-/// Prompt tokens for one step: as many as prefill_budget() has time for, taking the admitted
-/// prompts in order; nothing where there is no bound.
-[[nodiscard]] std::optional<Tokens> prefill_chunk(const AdmissionSnapshot& snapshot,
-                                                  std::size_t admitted);
 
 /// Free blocks now and after each stage: Avail + Released - Allocated. Released: what a decoding
 /// request holds, once its expected length is reached. Allocated: one block in every resident layer

@@ -102,17 +102,16 @@ Result<AdmissionDecision> LayerKvPolicy::decide(const AdmissionSnapshot& snapsho
   auto decision = begin_admission(snapshot, std::move(retained));
   decision.allow_prefill = least_allowance(snapshot);
   StepGuardCount guard(snapshot);
-  const Seconds rescue = rescue_budget(snapshot);
   Seconds sum{0};
   for (std::size_t i = 0; i < snapshot.queue.size(); ++i) {
     const auto& prompt = snapshot.queue[i];
     sum += decision.prefill[i] - snapshot.costs.prefill(prompt.done);
-    const bool in_time =
-        prompt.begun || !decision.allow_prefill || sum < *decision.allow_prefill || sum <= rescue;
+    const bool in_time = prompt.begun || !decision.allow_prefill || sum < *decision.allow_prefill ||
+                         sum <= guard.rescue();
     if (!in_time || !room.take(prompt, decision.retained_layers[i]) || !guard.admit(prompt)) break;
     ++decision.admitted;
   }
-  decision.chunk = prefill_chunk(snapshot, decision.admitted);
+  decision.chunk = guard.chunk(decision.admitted);
   if (!snapshot.memory) return decision;
   decision.forecast = std::move(room).forecast();
   const Blocks least = *std::min_element(decision.forecast.begin(), decision.forecast.end());
