@@ -206,10 +206,13 @@ bool Reservations::Stake::ends_before(const Stake& other) const {
   return order != 0 ? order < 0 : request->key < other.request->key;
 }
 
+// Often only the last one has joined since.
 void Reservations::sort() {
-  std::sort(order_.begin(), order_.end(), [this](std::uint32_t a, std::uint32_t b) {
+  const auto sooner = [this](std::uint32_t a, std::uint32_t b) {
     return stakes_[a].ends_before(stakes_[b]);
-  });
+  };
+  if (std::is_sorted(order_.begin(), order_.end() - 1, sooner)) return move_up(order_.size() - 1);
+  std::sort(order_.begin(), order_.end(), sooner);
 }
 
 // Moves the stake at `from` up in the order, because it lacks less than before.
