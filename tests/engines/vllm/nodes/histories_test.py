@@ -196,11 +196,11 @@ class Histories(unittest.TestCase):
         self.assertEqual(views, ({found}, found))
 
     def what_they_say(self, mark: Prompt) -> str:
-        """What both know of a block, and what the router said before."""
-        router = self.world.router
-        said = f"indexer {self.world.indexer.found(mark)}, router {router.credited([*mark, 1])}"
-        events = [line for line in router.log.splitlines() if "decision" not in line and "/health" not in line]
-        return "\n".join([said, *events[-60:]])
+        """What both know of a block, and what they said before."""
+        world = self.world
+        said = f"indexer {world.indexer.found(mark)}, router {world.router.credited([*mark, 1])}"
+        events = [line for line in world.router.log.splitlines() if "decision" not in line and "/health" not in line]
+        return "\n".join([said, *events[-60:], *world.indexer.log.splitlines()[-60:]])
 
     def engine(self, source: random.Random) -> KvdEngine:
         return source.choice(self.world.engines)
