@@ -1,111 +1,56 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "ipc/vocabulary/overloaded.hpp"
 #include "ipc/wire/codec.hpp"
 #include "ipc/wire/frame_parts.hpp"
 
 namespace kvd::wire {
 namespace {
 
-// ---- bodies of commands, encoding ---------------------------------------------------------------
+// ---- encoding -----------------------------------------------------------------------------------
 
-Status encode(const CommandHeader& header, MessageType type, const StepCommand& step,
-              FrameBuffer& out) {
-  KVD_TRY(check_count(step.reports));
-  StepBody body = step.body;
-  body.count = count_of(step.reports);
-  return write_frame(header, static_cast<std::uint16_t>(type),
-                     {view_of(body), step.reports.bytes()}, out);
+struct Encoder {
+  const CommandHeader& header;
+  std::uint16_t type;
+  FrameBuffer& out;
+
+  /// A body without entries: the POD itself, or nothing.
+  template <class Body>
+  Status alone(const Body& body) const {
+    if constexpr (std::is_empty_v<Body>) {
+      return write_frame(header, type, {}, out);
+    } else {
+      return write_frame(header, type, {view_of(body)}, out);
+    }
+  }
+
+  /// A body, and the entries that it counts.
+  template <class Body, class Entry>
+  Status counted(Body body, const Records<Entry>& entries) const {
+    KVD_TRY(check_count(entries));
+    body.count = count_of(entries);
+    return write_frame(header, type, {view_of(body), entries.bytes()}, out);
+  }
+};
+
+Status encode_label(const Encoder& to, const CacheLabelCommand& label) {
+  CacheLabelBody body = label.body;
+  body.count = count_of(label.digests);
+  return write_frame(to.header, to.type,
+                     {view_of(body), label.digests.bytes(), label.tokens.bytes()}, to.out);
 }
 
-Status encode(const CommandHeader& header, MessageType type, const PlaceCommand& place,
-              FrameBuffer& out) {
-  KVD_TRY(check_count(place.requests));
-  const PlaceBody body{count_of(place.requests), 0};
-  return write_frame(header, static_cast<std::uint16_t>(type),
-                     {view_of(body), place.requests.bytes()}, out);
-}
-
-Status encode(const CommandHeader& header, MessageType type, const NameCommand& names,
-              FrameBuffer& out) {
-  KVD_TRY(check_count(names.blocks));
-  const NameBody body{names.fingerprint, count_of(names.blocks), 0};
-  return write_frame(header, static_cast<std::uint16_t>(type),
-                     {view_of(body), names.blocks.bytes()}, out);
-}
-
-Status encode(const CommandHeader& header, MessageType type, const ScheduleCommand& schedule,
-              FrameBuffer& out) {
+Status encode_schedule(const Encoder& to, const ScheduleCommand& schedule) {
   if (schedule.requests.size() > kMaxScheduleRequests) {
     return invalid("schedule", "more than 2048 requests: leave out those at the end of the queue");
   }
-  ScheduleBody body = schedule.body;
-  body.count = count_of(schedule.requests);
-  return write_frame(header, static_cast<std::uint16_t>(type),
-                     {view_of(body), schedule.requests.bytes()}, out);
+  return to.counted(schedule.body, schedule.requests);
 }
 
-Status encode(const CommandHeader& header, MessageType type, const CacheOpenCommand& open,
-              FrameBuffer& out) {
-  KVD_TRY(check_count(open.pieces));
-  CacheOpenBody body = open.body;
-  body.count = count_of(open.pieces);
-  return write_frame(header, static_cast<std::uint16_t>(type), {view_of(body), open.pieces.bytes()},
-                     out);
-}
-
-Status encode(const CommandHeader& header, MessageType type, const CacheCommand& cache,
-              FrameBuffer& out) {
-  KVD_TRY(check_count(cache.blocks));
-  CacheBody body = cache.body;
-  body.count = count_of(cache.blocks);
-  return write_frame(header, static_cast<std::uint16_t>(type),
-                     {view_of(body), cache.blocks.bytes()}, out);
-}
-
-Status encode(const CommandHeader& header, MessageType type, const CacheLabelCommand& label,
-              FrameBuffer& out) {
-  CacheLabelBody body = label.body;
-  body.count = count_of(label.digests);
-  return write_frame(header, static_cast<std::uint16_t>(type),
-                     {view_of(body), label.digests.bytes(), label.tokens.bytes()}, out);
-}
-
-Status encode(const CommandHeader& header, MessageType type, const SpaceCommand& space,
-              FrameBuffer& out) {
-  KVD_TRY(check_count(space.positions));
-  SpaceBody body = space.body;
-  body.count = count_of(space.positions);
-  return write_frame(header, static_cast<std::uint16_t>(type),
-                     {view_of(body), space.positions.bytes()}, out);
-}
-
-Status encode(const CommandHeader& header, MessageType type, const GapsCommand& named,
-              FrameBuffer& out) {
-  KVD_TRY(check_count(named.gaps));
-  const GapsBody body{count_of(named.gaps), 0};
-  return write_frame(header, static_cast<std::uint16_t>(type), {view_of(body), named.gaps.bytes()},
-                     out);
-}
-
-Status encode(const CommandHeader& header, MessageType type, const NeedsCommand& told,
-              FrameBuffer& out) {
+Status encode_needs(const Encoder& to, const NeedsCommand& told) {
   if (told.needs.size() > kMaxNeeds) return invalid("needs", "more than 16 goals");
-  NeedsBody body = told.body;
-  body.count = count_of(told.needs);
-  return write_frame(header, static_cast<std::uint16_t>(type), {view_of(body), told.needs.bytes()},
-                     out);
-}
-
-/// Encodes a body without entries: the POD itself, or nothing.
-template <class Body>
-Status encode(const CommandHeader& header, MessageType type, const Body& body, FrameBuffer& out) {
-  const auto wire_type = static_cast<std::uint16_t>(type);
-  if constexpr (std::is_empty_v<Body>) {
-    return write_frame(header, wire_type, {}, out);
-  } else {
-    return write_frame(header, wire_type, {view_of(body)}, out);
-  }
+  return to.counted(told.body, told.needs);
 }
 
 // ---- checks of fields ---------------------------------------------------------------------------
@@ -247,6 +192,7 @@ Fault check(const CacheChangesBody& body) {
 }
 
 Fault check(const ScheduleBody& body) {
+  if (body.count > kMaxScheduleRequests) return "schedule: more than 2048 requests";
   if (body.block_tokens == 0 || body.block_tokens > kMaxScheduleBlockTokens) {
     return "schedule: a block has 1 to 2^20 tokens";
   }
@@ -283,6 +229,41 @@ Fault check(const ScheduleRequest& request) {
   return nullptr;
 }
 
+Fault check(const SpaceNeed& need) {
+  if (std::max(need.bytes, need.least) > kMaxRegionBytes) return "needs: more than 2^50 bytes";
+  if (need.age_ns > kMaxAgeNs) return "needs: an age of more than 2^62 ns";
+  if (!is_goal(need.ttft_ns)) return "needs: a goal is 0 (the class's) to 1 h";
+  return need.begun > 1 ? "needs: requests have begun (1) or not (0)" : nullptr;
+}
+
+Fault check(const NeedsBody& body) {
+  if (body.reserved != 0) return "needs: reserved field is not zero";
+  if (body.count > kMaxNeeds) return "needs: more than 16 goals";
+  return check(body.share);
+}
+
+Fault check(const GapsBody& body) {
+  return body.reserved != 0 ? "gaps: reserved field is not zero" : nullptr;
+}
+
+Fault check(const RequestGap& named) {
+  if (named.request == 0) return "gaps: request id 0 is reserved";
+  return is_goal(named.gap_ns) ? nullptr : "gaps: a gap is 0 (the class's) to 1 h";
+}
+
+Fault check(const PlaceBody& body) {
+  return body.reserved != 0 ? "place: reserved field is not zero" : nullptr;
+}
+
+Fault check(const NameBody& body) {
+  return body.reserved != 0 ? "name: reserved field is not zero" : nullptr;
+}
+
+Fault check(const BlockName& block) {
+  if (block.request == 0) return "name: request id 0 is reserved";
+  return block.reserved != 0 ? "name: reserved field is not zero" : nullptr;
+}
+
 Fault check(const CommandHeader& header) {
   if (header.sequence == 0) return "command: sequences start at 1";
   if (header.timeout_ns >= 0 && header.timeout_ns <= kMaxTimeoutNs) return nullptr;
@@ -291,115 +272,84 @@ Fault check(const CommandHeader& header) {
 
 // ---- decoding -----------------------------------------------------------------------------------
 
-Status decode_step(ByteView rest, CommandBody& body) {
-  if (rest.size() < sizeof(StepBody)) return wrong_size("step");
-  const auto fixed = read_front<StepBody>(rest);
+/// Takes a body, and the entries that are all the rest of the frame.
+template <class Body, class Entry>
+Status take(ByteView rest, std::string_view what, Body& fixed, Records<Entry>& entries) {
+  if (rest.size() < sizeof(Body)) return wrong_size(what);
+  fixed = read_front<Body>(rest);
   if (const Fault fault = check(fixed)) return refused(fault);
-  const auto reports = take_all<StepReport>(rest.subspan(sizeof(StepBody)), fixed.count);
-  if (!reports) return wrong_size("step");
-  if (const Fault fault = check(*reports)) return refused(fault);
-  body.emplace<StepCommand>(StepCommand{fixed, *reports});
+  const auto taken = take_all<Entry>(rest.subspan(sizeof(Body)), fixed.count);
+  if (!taken) return wrong_size(what);
+  entries = *taken;
+  return {};
+}
+
+template <class Entry>
+Status check_each(const Records<Entry>& entries) {
+  for (const Entry entry : entries) {
+    if (const Fault fault = check(entry)) return refused(fault);
+  }
+  return {};
+}
+
+Status decode_step(ByteView rest, CommandBody& body) {
+  auto& step = body.emplace<StepCommand>();
+  KVD_TRY(take(rest, "step", step.body, step.reports));
+  if (const Fault fault = check(step.reports)) return refused(fault);
   return {};
 }
 
 Status decode_place(ByteView rest, CommandBody& body) {
-  if (rest.size() < sizeof(PlaceBody)) return wrong_size("place");
-  const auto fixed = read_front<PlaceBody>(rest);
-  if (fixed.reserved != 0) return invalid("place", "reserved field is not zero");
-  const auto ids = take_all<std::uint64_t>(rest.subspan(sizeof(PlaceBody)), fixed.count);
-  if (!ids) return wrong_size("place");
-  if (std::any_of(ids->begin(), ids->end(), [](std::uint64_t id) { return id == 0; })) {
+  PlaceBody fixed;
+  auto& place = body.emplace<PlaceCommand>();
+  KVD_TRY(take(rest, "place", fixed, place.requests));
+  if (std::any_of(place.requests.begin(), place.requests.end(), [](auto id) { return id == 0; })) {
     return invalid("place", "request id 0 is reserved");
   }
-  body.emplace<PlaceCommand>(PlaceCommand{*ids});
   return {};
 }
 
 Status decode_name(ByteView rest, CommandBody& body) {
-  if (rest.size() < sizeof(NameBody)) return wrong_size("name");
-  const auto fixed = read_front<NameBody>(rest);
-  if (fixed.reserved != 0) return invalid("name", "reserved field is not zero");
-  const auto blocks = take_all<BlockName>(rest.subspan(sizeof(NameBody)), fixed.count);
-  if (!blocks) return wrong_size("name");
-  for (const BlockName& block : *blocks) {
-    if (block.request == 0) return invalid("name", "request id 0 is reserved");
-    if (block.reserved != 0) return invalid("name", "reserved field is not zero");
-  }
-  body.emplace<NameCommand>(NameCommand{fixed.fingerprint, *blocks});
-  return {};
-}
-
-Fault check(const SpaceNeed& need) {
-  if (std::max(need.bytes, need.least) > kMaxRegionBytes) return "needs: more than 2^50 bytes";
-  if (need.age_ns > kMaxAgeNs) return "needs: an age of more than 2^62 ns";
-  if (!is_goal(need.ttft_ns)) return "needs: a goal is 0 (the class's) to 1 h";
-  return need.begun > 1 ? "needs: requests have begun (1) or not (0)" : nullptr;
+  NameBody fixed;
+  auto& name = body.emplace<NameCommand>();
+  KVD_TRY(take(rest, "name", fixed, name.blocks));
+  name.fingerprint = fixed.fingerprint;
+  return check_each(name.blocks);
 }
 
 Status decode_needs(ByteView rest, CommandBody& body) {
-  if (rest.size() < sizeof(NeedsBody)) return wrong_size("needs");
-  const auto fixed = read_front<NeedsBody>(rest);
-  if (fixed.reserved != 0) return invalid("needs", "reserved field is not zero");
-  if (fixed.count > kMaxNeeds) return invalid("needs", "more than 16 goals");
-  if (const Fault fault = check(fixed.share)) return refused(fault);
-  const auto needs = take_all<SpaceNeed>(rest.subspan(sizeof(NeedsBody)), fixed.count);
-  if (!needs) return wrong_size("needs");
-  for (const SpaceNeed need : *needs) {
-    if (const Fault fault = check(need)) return refused(fault);
-  }
-  body.emplace<NeedsCommand>(NeedsCommand{fixed, *needs});
-  return {};
+  auto& told = body.emplace<NeedsCommand>();
+  KVD_TRY(take(rest, "needs", told.body, told.needs));
+  return check_each(told.needs);
 }
 
 Status decode_gaps(ByteView rest, CommandBody& body) {
-  if (rest.size() < sizeof(GapsBody)) return wrong_size("gaps");
-  const auto fixed = read_front<GapsBody>(rest);
-  if (fixed.reserved != 0) return invalid("gaps", "reserved field is not zero");
-  const auto gaps = take_all<RequestGap>(rest.subspan(sizeof(GapsBody)), fixed.count);
-  if (!gaps) return wrong_size("gaps");
-  for (const RequestGap named : *gaps) {
-    if (named.request == 0) return invalid("gaps", "request id 0 is reserved");
-    if (!is_goal(named.gap_ns)) return invalid("gaps", "a gap is 0 (the class's) to 1 h");
-  }
-  body.emplace<GapsCommand>(GapsCommand{*gaps});
-  return {};
+  GapsBody fixed;
+  auto& named = body.emplace<GapsCommand>();
+  KVD_TRY(take(rest, "gaps", fixed, named.gaps));
+  return check_each(named.gaps);
 }
 
 Status decode_schedule(ByteView rest, CommandBody& body) {
-  if (rest.size() < sizeof(ScheduleBody)) return wrong_size("schedule");
-  const auto fixed = read_front<ScheduleBody>(rest);
-  if (fixed.count > kMaxScheduleRequests) return invalid("schedule", "more than 2048 requests");
-  if (const Fault fault = check(fixed)) return refused(fault);
-  const auto requests = take_all<ScheduleRequest>(rest.subspan(sizeof(ScheduleBody)), fixed.count);
-  if (!requests) return wrong_size("schedule");
-  for (const ScheduleRequest request : *requests) {
-    if (const Fault fault = check(request)) return refused(fault);
-  }
-  body.emplace<ScheduleCommand>(ScheduleCommand{fixed, *requests});
-  return {};
+  auto& schedule = body.emplace<ScheduleCommand>();
+  KVD_TRY(take(rest, "schedule", schedule.body, schedule.requests));
+  return check_each(schedule.requests);
 }
 
 Status decode_cache_open(ByteView rest, CommandBody& body) {
-  if (rest.size() < sizeof(CacheOpenBody)) return wrong_size("cache open");
-  const auto fixed = read_front<CacheOpenBody>(rest);
-  if (const Fault fault = check(fixed)) return refused(fault);
-  const auto pieces = take_all<BlockPiece>(rest.subspan(sizeof(CacheOpenBody)), fixed.count);
-  if (!pieces) return wrong_size("cache open");
-  body.emplace<CacheOpenCommand>(CacheOpenCommand{fixed, *pieces});
-  return {};
+  auto& open = body.emplace<CacheOpenCommand>();
+  return take(rest, "cache open", open.body, open.pieces);
 }
 
 Status decode_cache(ByteView rest, CommandBody& body) {
-  if (rest.size() < sizeof(CacheBody)) return wrong_size("cache");
-  const auto fixed = read_front<CacheBody>(rest);
-  if (const Fault fault = check(fixed)) return refused(fault);
-  const auto blocks = take_all<CacheBlock>(rest.subspan(sizeof(CacheBody)), fixed.count);
-  if (!blocks) return wrong_size("cache");
-  for (const CacheBlock& block : *blocks) {
+  auto& cache = body.emplace<CacheCommand>();
+  KVD_TRY(take(rest, "cache", cache.body, cache.blocks));
+  for (const CacheBlock& block : cache.blocks) {
     if (block.reserved != 0) return invalid("cache", "reserved field is not zero");
-    if (block.block != 0 && fixed.ticket == 0) return invalid("cache", "a block without a copy");
+    if (block.block != 0 && cache.body.ticket == 0) {
+      return invalid("cache", "a block without a copy");
+    }
   }
-  body.emplace<CacheCommand>(CacheCommand{fixed, *blocks});
   return {};
 }
 
@@ -419,13 +369,8 @@ Status decode_cache_label(ByteView rest, CommandBody& body) {
 }
 
 Status decode_space(ByteView rest, CommandBody& body) {
-  if (rest.size() < sizeof(SpaceBody)) return wrong_size("space");
-  const auto fixed = read_front<SpaceBody>(rest);
-  if (const Fault fault = check(fixed)) return refused(fault);
-  const auto positions = take_all<std::uint32_t>(rest.subspan(sizeof(SpaceBody)), fixed.count);
-  if (!positions) return wrong_size("space");
-  body.emplace<SpaceCommand>(SpaceCommand{fixed, *positions});
-  return {};
+  auto& space = body.emplace<SpaceCommand>();
+  return take(rest, "space", space.body, space.positions);
 }
 
 /// A body that is one POD.
@@ -526,9 +471,24 @@ MessageType type_of(const CommandBody& body) {
 }
 
 Status encode_command(const Command& command, FrameBuffer& out) {
-  const MessageType type = type_of(command.body);
-  return std::visit([&](const auto& body) { return encode(command.header, type, body, out); },
-                    command.body);
+  const Encoder to{command.header, static_cast<std::uint16_t>(type_of(command.body)), out};
+  return std::visit(
+      Overloaded{
+          [&](const StepCommand& step) { return to.counted(step.body, step.reports); },
+          [&](const PlaceCommand& place) { return to.counted(PlaceBody{}, place.requests); },
+          [&](const NameCommand& name) {
+            return to.counted(NameBody{name.fingerprint, 0, 0}, name.blocks);
+          },
+          [&](const CacheOpenCommand& open) { return to.counted(open.body, open.pieces); },
+          [&](const CacheCommand& cache) { return to.counted(cache.body, cache.blocks); },
+          [&](const CacheLabelCommand& label) { return encode_label(to, label); },
+          [&](const ScheduleCommand& schedule) { return encode_schedule(to, schedule); },
+          [&](const SpaceCommand& space) { return to.counted(space.body, space.positions); },
+          [&](const GapsCommand& named) { return to.counted(GapsBody{}, named.gaps); },
+          [&](const NeedsCommand& told) { return encode_needs(to, told); },
+          [&](const auto& body) { return to.alone(body); },
+      },
+      command.body);
 }
 
 Result<Command> decode_command(std::span<const std::byte> frame) {
