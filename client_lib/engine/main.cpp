@@ -11,7 +11,6 @@
 #include <new>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <thread>
 #include <utility>
 
@@ -24,6 +23,7 @@
 #include "client_lib/engine/serve/own_memory.hpp"
 #include "client_lib/engine/serve/scheduler.hpp"
 #include "ipc/digest/sha256.hpp"
+#include "ipc/vocabulary/hex.hpp"
 #include "ipc/vocabulary/standard_streams.hpp"
 
 namespace kvd::engine {
@@ -51,12 +51,7 @@ Result<std::string> identity_of(const Options& options) {
   KVD_ASSIGN_OR_RETURN(const MappedFile file, MappedFile::open(options.model_file));
   const auto* bytes = reinterpret_cast<const std::uint8_t*>(file.bytes().data());
   const Digest digest = digest::Sha256()(digest::ByteView(bytes, file.bytes().size()));
-  std::string identity = engine + "gguf ";
-  for (const unsigned byte : digest.bytes) {
-    constexpr std::string_view kDigits = "0123456789abcdef";
-    identity += {kDigits[byte / 16], kDigits[byte % 16]};
-  }
-  return identity;
+  return engine + "gguf " + hex(digest.bytes);
 }
 
 Result<std::unique_ptr<KvMemory>> take_memory(const Options& options,

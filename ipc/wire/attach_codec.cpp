@@ -176,15 +176,4 @@ Result<std::uint16_t> common_version(std::uint16_t peer_min, std::uint16_t peer_
                         "; update the older of the two");
 }
 
-std::string uuid_text(const std::array<std::uint8_t, 16>& uuid) {
-  constexpr const char* kDigits = "0123456789abcdef";
-  std::string out;
-  for (std::size_t i = 0; i < uuid.size(); ++i) {
-    if (i == 4 || i == 6 || i == 8 || i == 10) out += '-';
-    out += kDigits[uuid[i] >> 4];
-    out += kDigits[uuid[i] & 15];
-  }
-  return out;
-}
-
 }  // namespace kvd::wire

@@ -55,9 +55,6 @@ template <std::size_t N>
   return std::string_view(field.data());
 }
 
-/// A device's UUID as hexadecimal in groups of 8-4-4-4-12; nvidia-smi puts "GPU-" before it.
-[[nodiscard]] std::string uuid_text(const std::array<std::uint8_t, 16>& uuid);
-
 /// Puts as much of `value` into the field as fits before the closing NUL.
 template <std::size_t N>
 void set_text(std::array<char, N>& field, std::string_view value) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 
+#include "ipc/vocabulary/hex.hpp"
 #include "ipc/vocabulary/wait_reason.hpp"
 #include "kvd/admin/json.hpp"
 #include "kvd/core/door/tuning_keys.hpp"
@@ -293,15 +294,7 @@ Json request_json(const core::RequestStatus& r, Json slo_class, Json deposit) {
 }
 
 /// As much as tells it from others.
-std::string hex_start(const Digest& digest) {
-  std::string text;
-  for (std::size_t i = 0; i < 8; ++i) {
-    constexpr std::string_view kDigits = "0123456789abcdef";
-    text += kDigits[digest.bytes[i] >> 4];
-    text += kDigits[digest.bytes[i] & 15];
-  }
-  return text;
-}
+std::string hex_start(const Digest& digest) { return hex(std::span(digest.bytes).first(8)); }
 
 }  // namespace
 

@@ -7,6 +7,7 @@
 #include <future>
 #include <utility>
 
+#include "ipc/vocabulary/hex.hpp"
 #include "kvd/daemon/control_loop.hpp"
 #include "kvd/daemon/service/metrics_mapping.hpp"
 #include "kvd/daemon/sessions/session_key.hpp"
@@ -21,20 +22,10 @@ Id128 random_id() {
   return id;
 }
 
-std::string hex(const Id128& id) {
-  constexpr const char* kDigits = "0123456789abcdef";
-  std::string out;
-  for (const std::uint8_t byte : id.bytes) {
-    out += kDigits[byte >> 4];
-    out += kDigits[byte & 15];
-  }
-  return out;
-}
-
 admin::DaemonInfo info_of(const Config& config, const Device& device, BootId boot) {
   admin::DaemonInfo info;
   info.version = KVD_VERSION;
-  info.boot_id = hex(boot);
+  info.boot_id = hex(boot.bytes);
   info.backend = device.kind();
   info.gpu = device.gpu(DeviceId(0));
   info.page_kinds = device.page_kinds();

@@ -12,6 +12,7 @@
 #include <variant>
 
 #include "ipc/transport/ring.hpp"
+#include "ipc/vocabulary/hex.hpp"
 #include "ipc/wire/attach_codec.hpp"
 
 namespace kvd::client {
@@ -70,7 +71,7 @@ std::size_t fds_of(wire::TransportKind transport, const wire::Welcome& welcome) 
 
 Error unusable(const wire::Welcome& welcome, const std::string& why) {
   return make_error(ErrorCode::kUnsupported, "this kvd lends memory of GPU " +
-                                                 wire::uuid_text(welcome.device_uuid) +
+                                                 uuid_text(welcome.device_uuid) +
                                                  ", which this process cannot use: " + why);
 }
 
@@ -84,8 +85,7 @@ Result<std::shared_ptr<Gpu>> gpu_of(const Introduction& introduction,
   }
   if (kind != wire::SlabKind::kCudaVmm || !introduction.maps) return std::shared_ptr<Gpu>();
   if (introduction.device && *introduction.device != welcome.device_uuid) {
-    return unusable(welcome, "the session before was on GPU " +
-                                 wire::uuid_text(*introduction.device) +
+    return unusable(welcome, "the session before was on GPU " + uuid_text(*introduction.device) +
                                  "; close the client and open another one");
   }
   auto gpu = Gpu::find(welcome.device_uuid);

@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstdint>
 
+#include "ipc/vocabulary/hex.hpp"
 #include "ipc/vocabulary/unique_fd.hpp"
 
 namespace kvd::daemon {
@@ -18,13 +19,7 @@ namespace {
 std::string random_hex() {
   std::array<std::uint8_t, 32> bytes{};
   KVD_CHECK(::getrandom(bytes.data(), bytes.size(), 0) == 32, "the kernel has no randomness");
-  std::string hex;
-  for (const std::uint8_t byte : bytes) {
-    constexpr const char* kDigits = "0123456789abcdef";
-    hex += kDigits[byte >> 4];
-    hex += kDigits[byte & 15];
-  }
-  return hex;
+  return hex(bytes);
 }
 
 Status check_file(const struct stat& facts, const std::string& path) {

@@ -4,7 +4,7 @@
 #include <string>
 #include <utility>
 
-#include "ipc/wire/attach_codec.hpp"
+#include "ipc/vocabulary/hex.hpp"
 #include "kernels/device/host/host_backend.hpp"
 #include "kvd/daemon/base/log.hpp"
 #include "kvd/daemon/config/memory_check.hpp"
@@ -136,7 +136,7 @@ std::optional<admin::GpuInfo> gpu_facts(const kernels::DeviceBackend& backend, B
     log_warning("copies go to the driver one by one, as " + why);
   }
   const Bytes context = std::max(Bytes(0), context_bytes(backend) - kept);
-  return admin::GpuInfo{identity->name, wire::uuid_text(identity->uuid), context};
+  return admin::GpuInfo{identity->name, uuid_text(identity->uuid), context};
 }
 
 }  // namespace kvd::daemon

@@ -10,6 +10,7 @@
 #include <thread>
 #include <utility>
 
+#include "ipc/vocabulary/hex.hpp"
 #include "kvd/daemon/workers/disk_blocks.hpp"
 
 namespace kvd::daemon {
@@ -58,13 +59,7 @@ std::string printable(std::string text) {
 }
 
 std::string folder_name(const disk::Digest& fingerprint) {
-  constexpr const char* kDigits = "0123456789abcdef";
-  std::string name;
-  for (std::size_t i = 0; i < 16; ++i) {
-    name += kDigits[fingerprint[i] >> 4];
-    name += kDigits[fingerprint[i] & 15];
-  }
-  return name;
+  return hex(std::span(fingerprint).first(16));
 }
 
 /// Whether the slot may still hold the block.

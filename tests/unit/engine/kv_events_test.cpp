@@ -6,6 +6,7 @@
 #include "client_lib/events/publisher.hpp"
 #include "client_lib/events/view.hpp"
 #include "ipc/transport/zmq_socket.hpp"
+#include "ipc/vocabulary/hex.hpp"
 #include "tests/support/free_port.hpp"
 
 namespace kvd::events {
@@ -18,13 +19,7 @@ using kvd_client::CacheChanges;
 using kvd_client::Digest;
 
 std::string hex(const std::string& bytes) {
-  constexpr std::string_view kDigits = "0123456789abcdef";
-  std::string text;
-  for (const char byte : bytes) {
-    const auto value = static_cast<unsigned char>(byte);
-    text += {kDigits[value / 16], kDigits[value % 16]};
-  }
-  return text;
+  return kvd::hex({reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size()});
 }
 
 // ---- bytes ----

@@ -3,6 +3,7 @@
 #include <charconv>
 #include <cstring>
 
+#include "ipc/vocabulary/hex.hpp"
 #include "kernels/device/cuda/driver/error.hpp"
 
 namespace kvd::kernels::cuda {
@@ -86,16 +87,7 @@ Status check_compute_mode(const Driver& driver, const Device& device) {
 
 }  // namespace
 
-std::string Device::uuid_text() const {
-  constexpr char kDigits[] = "0123456789abcdef";
-  std::string text;
-  for (std::size_t i = 0; i < uuid.size(); ++i) {
-    if (i == 4 || i == 6 || i == 8 || i == 10) text += '-';
-    text += kDigits[uuid[i] >> 4];
-    text += kDigits[uuid[i] & 15];
-  }
-  return text;
-}
+std::string Device::uuid_text() const { return kvd::uuid_text(uuid); }
 
 Result<DeviceChoice> parse_device(std::string_view text) {
   DeviceChoice choice;

@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "ipc/vocabulary/hex.hpp"
 #include "ipc/wire/attach_codec.hpp"
 #include "ipc/wire/frame_check.hpp"
 #include "tests/unit/ipc/wire/golden.hpp"
