@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/lint/temporary_tree.hpp"
+#include "tests/unit/written_folder.hpp"
 
 namespace kvd::lint {
 namespace {
@@ -128,9 +128,9 @@ class ClassSizeRule : public ::testing::Test {
  protected:
   std::vector<Finding> check(std::size_t fields, const std::vector<LargeClass>& large) {
     tree_.write("kvd/pool/a.hpp", struct_of(fields));
-    return check_class_sizes(tree_.root(), large);
+    return check_class_sizes(tree_.path(), large);
   }
-  TemporaryTree tree_;
+  test::WrittenFolder tree_;
 };
 
 TEST_F(ClassSizeRule, FindsOneOverTheBound) {
@@ -145,7 +145,7 @@ TEST_F(ClassSizeRule, FindsTooManyFunctions) {
   std::string text = "class A {\n";
   for (std::size_t i = 0; i <= kMostFunctions; ++i) text += "  void f();\n";
   tree_.write("kvd/pool/a.hpp", text + "};\n");
-  EXPECT_THAT(check_class_sizes(tree_.root(), {}), SizeIs(1));
+  EXPECT_THAT(check_class_sizes(tree_.path(), {}), SizeIs(1));
 }
 
 TEST_F(ClassSizeRule, LetsAListedClassShrinkAndNeverGrow) {

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/lint/temporary_tree.hpp"
+#include "tests/unit/written_folder.hpp"
 
 namespace kvd::lint {
 namespace {
@@ -28,7 +28,7 @@ TEST(Comments, AreCountedByLine) {
 }
 
 TEST(Comments, AreMissedInTheHeadersOfTheTableAlone) {
-  TemporaryTree tree;
+  test::WrittenFolder tree;
   tree.write(
       "CONTRIBUTING.md",
       "## I want to change …\n\n| … | folder | start reading at |\n|---|---|---|\n"
@@ -39,16 +39,16 @@ TEST(Comments, AreMissedInTheHeadersOfTheTableAlone) {
   tree.write("kvd/store/cache/cache.hpp", "/// Said.\nint x;\n");
   tree.write("client_lib/include/kvd.h", "int bare;\n");
   EXPECT_THAT(
-      first_headers(tree.root()),
+      first_headers(tree.path()),
       ElementsAre("client_lib/include/kvd.h", "kvd/pool/pool.hpp", "kvd/store/cache/cache.hpp"));
-  const auto findings = check_headers_are_explained(tree.root());
+  const auto findings = check_headers_are_explained(tree.path());
   ASSERT_THAT(findings, SizeIs(2));
   EXPECT_EQ(findings[0].file, "client_lib/include/kvd.h");
   EXPECT_EQ(findings[1].file, "kvd/pool/pool.hpp");
 }
 
 TEST(Comments, AreMissedWhereTheyOpenLikeNoSentence) {
-  TemporaryTree tree;
+  test::WrittenFolder tree;
   tree.write("a.cpp",
              "/// Of a segment.\n"
              "int size;  ///< Those of the node.\n"
@@ -61,7 +61,7 @@ TEST(Comments, AreMissedWhereTheyOpenLikeNoSentence) {
   tree.write("d.py", "def f():\n    \"\"\"So that it is there.\"\"\"\n    \"\"\"Some.\"\"\"\n");
   tree.write("e.js", "/** Who asks, and when. */\n/* Some. */\n");
   const auto findings =
-      check_comments_are_sentences(tree.root(), {"a.cpp", "b.py", "c.md", "d.py", "e.js"});
+      check_comments_are_sentences(tree.path(), {"a.cpp", "b.py", "c.md", "d.py", "e.js"});
   ASSERT_THAT(findings, SizeIs(6));
   EXPECT_EQ(findings[0].line, 1U);
   EXPECT_EQ(findings[1].line, 2U);

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "tests/lint/source_tree.hpp"
-#include "tests/lint/temporary_tree.hpp"
+#include "tests/unit/written_folder.hpp"
 
 namespace kvd::lint {
 namespace {
@@ -57,9 +57,9 @@ TEST_F(Format, EverySourceIsAsClangFormatWritesIt) {
 }
 
 TEST_F(Format, ComplainsAboutASourceOutOfShape) {
-  TemporaryTree tree;
+  test::WrittenFolder tree;
   tree.write("kvd/pool/a.cpp", "int   main( ){return 0;}\n");
-  EXPECT_THAT(format_complaints(tree.root()), HasSubstr("kvd/pool/a.cpp:1"));
+  EXPECT_THAT(format_complaints(tree.path()), HasSubstr("kvd/pool/a.cpp:1"));
 }
 
 }  // namespace

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/lint/temporary_tree.hpp"
+#include "tests/unit/written_folder.hpp"
 
 namespace kvd::lint {
 namespace {
@@ -64,7 +64,7 @@ std::string fields(const std::string& name, std::size_t count) {
 }
 
 TEST(LeafFields, CountThoseOfBasesAndOfStructsInside) {
-  TemporaryTree tree;
+  test::WrittenFolder tree;
   tree.write("kvd/pool/inner.hpp", "struct Inner {\n" + fields("a", 20) + "};\n");
   const auto write = [&](std::size_t own) {
     tree.write("kvd/pool/a.hpp", "class Hidden {\n" + fields("h", 9) + "};\n" + "struct Base {\n" +
@@ -73,31 +73,31 @@ TEST(LeafFields, CountThoseOfBasesAndOfStructsInside) {
                                      "  struct { int x, y; } both;\n" + fields("c", own) + "};\n");
   };
   write(kMostLeaves - 32);
-  EXPECT_THAT(check_leaf_fields(tree.root(), {}), IsEmpty());
+  EXPECT_THAT(check_leaf_fields(tree.path(), {}), IsEmpty());
   write(kMostLeaves - 31);
-  const auto findings = check_leaf_fields(tree.root(), {});
+  const auto findings = check_leaf_fields(tree.path(), {});
   ASSERT_THAT(findings, SizeIs(1));
   EXPECT_EQ(findings[0].file, "kvd/pool/a.hpp: A");
   EXPECT_THAT(findings[0].message, HasSubstr("41 values"));
-  EXPECT_THAT(check_leaf_fields(tree.root(), {{"kvd/pool/a.hpp: A", 41}}), IsEmpty());
-  EXPECT_THAT(check_leaf_fields(tree.root(), {{"kvd/pool/a.hpp: A", 42}}), SizeIs(1))
+  EXPECT_THAT(check_leaf_fields(tree.path(), {{"kvd/pool/a.hpp: A", 41}}), IsEmpty());
+  EXPECT_THAT(check_leaf_fields(tree.path(), {{"kvd/pool/a.hpp: A", 42}}), SizeIs(1))
       << "it has shrunk";
 }
 
 TEST(Writers, AreCountedByPart) {
-  TemporaryTree tree;
+  test::WrittenFolder tree;
   tree.write("kvd/core/ledger/request.hpp",
              "struct Order { int claim; int skips; };\n"
              "struct Request { int place; Order order; };\n");
   tree.write("kvd/core/a.cpp", "request.place = 1; ++request->order.skips;\n");
   tree.write("kvd/core/a.hpp", "r.place = 1; r.order.claim = 2;\n");
   tree.write("kvd/core/b.cpp", "if (r.place == 1) order.place = 2; r.order.skips += 1;\n");
-  EXPECT_THAT(check_writers(tree.root(), {}), IsEmpty());
+  EXPECT_THAT(check_writers(tree.path(), {}), IsEmpty());
   tree.write("kvd/core/c.cpp", "one->order.skips = 2;\n");
-  const auto findings = check_writers(tree.root(), {});
+  const auto findings = check_writers(tree.path(), {});
   ASSERT_THAT(findings, SizeIs(1));
   EXPECT_EQ(findings[0].file, "order.skips");
-  EXPECT_THAT(check_writers(tree.root(), {{"order.skips", 3}}), IsEmpty());
+  EXPECT_THAT(check_writers(tree.path(), {{"order.skips", 3}}), IsEmpty());
 }
 
 }  // namespace

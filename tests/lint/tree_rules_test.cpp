@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "tests/lint/comment_rules.hpp"
-#include "tests/lint/temporary_tree.hpp"
+#include "tests/unit/written_folder.hpp"
 
 namespace kvd::lint {
 namespace {
@@ -26,38 +26,38 @@ TEST(TestLists, NameEveryTestOfThisTree) {
 }
 
 TEST(TestLists, MissATestThatNobodyBuilds) {
-  TemporaryTree tree;
+  test::WrittenFolder tree;
   tree.write("tests/unit/CMakeLists.txt", "kvd_test(a SOURCES a_test.cpp)  # not b_test.cpp\n");
   tree.write("tests/unit/a_test.cpp", "");
   tree.write("tests/unit/b_test.cpp", "");
-  const auto findings = check_tests_are_listed(tree.root());
+  const auto findings = check_tests_are_listed(tree.path());
   ASSERT_THAT(findings, SizeIs(1));
   EXPECT_EQ(findings[0].file, "tests/unit/b_test.cpp");
 }
 
 TEST(TestLists, MissATestInPythonThatNobodyRuns) {
-  TemporaryTree tree;
+  test::WrittenFolder tree;
   tree.write("tests/python/CMakeLists.txt", "kvd_python_test(python.a a_test.py LABELS unit)\n");
   tree.write("tests/python/a_test.py", "");
   tree.write("tests/python/b_test.py", "");
-  const auto findings = check_tests_are_listed(tree.root());
+  const auto findings = check_tests_are_listed(tree.path());
   ASSERT_THAT(findings, SizeIs(1));
   EXPECT_EQ(findings[0].file, "tests/python/b_test.py");
 }
 
 TEST(TestLists, AcceptAListInAFolderAbove) {
-  TemporaryTree tree;
+  test::WrittenFolder tree;
   tree.write("tests/unit/CMakeLists.txt", "kvd_test(a SOURCES\n  kvd/pool/a_test.cpp)\n");
   tree.write("tests/unit/kvd/pool/a_test.cpp", "");
-  EXPECT_THAT(check_tests_are_listed(tree.root()), IsEmpty());
+  EXPECT_THAT(check_tests_are_listed(tree.path()), IsEmpty());
 }
 
 TEST(TestLists, DoNotTakeALongerNameForTheTest) {
-  TemporaryTree tree;
+  test::WrittenFolder tree;
   tree.write("tests/unit/CMakeLists.txt", "kvd_test(a SOURCES extra_a_test.cpp)\n");
   tree.write("tests/unit/extra_a_test.cpp", "");
   tree.write("tests/unit/a_test.cpp", "");
-  EXPECT_THAT(check_tests_are_listed(tree.root()), SizeIs(1));
+  EXPECT_THAT(check_tests_are_listed(tree.path()), SizeIs(1));
 }
 
 TEST(FolderSizes, OfThisTreeAreWithinBounds) {
@@ -66,12 +66,12 @@ TEST(FolderSizes, OfThisTreeAreWithinBounds) {
 }
 
 TEST(FolderSizes, ReportAFolderThatNobodyTakesIn) {
-  TemporaryTree tree;
+  test::WrittenFolder tree;
   for (std::size_t i = 0; i <= kMostFiles; ++i) {
     tree.write("kvd/pool/part" + std::to_string(i) + ".cpp", "");
     tree.write("tests/lab/figures/part" + std::to_string(i) + ".cpp", "");
   }
-  const auto findings = check_folder_sizes(tree.root());
+  const auto findings = check_folder_sizes(tree.path());
   ASSERT_THAT(findings, SizeIs(1));
   EXPECT_EQ(findings[0].file, "kvd/pool");
 }
@@ -82,14 +82,14 @@ TEST(CoreAsksForTraits, InThisTree) {
 }
 
 TEST(CoreAsksForTraits, AndForNoName) {
-  TemporaryTree tree;
+  test::WrittenFolder tree;
   tree.write("kvd/core/a.cpp",
              "if (rotation->name() == \"lvf\") return;\n"
              "if (tuning.placement.policy != \"none\") return;\n"
              "if (admission->name().starts_with(\"layer\")) return;\n"
              "if (wanted.policy != tuning.policy) return;\n");
   tree.write("planner/policy/b.cpp", "if (policy == \"lvf\") return;\n");
-  EXPECT_THAT(check_core_asks_for_traits(tree.root()), SizeIs(3));
+  EXPECT_THAT(check_core_asks_for_traits(tree.path()), SizeIs(3));
 }
 
 /// What git keeps of this tree; none where it does not answer.
@@ -129,12 +129,12 @@ TEST(TrackedFiles, AreCounted) {
 }
 
 TEST(TrackedFiles, AreNeitherBuiltNorLarge) {
-  TemporaryTree tree;
+  test::WrittenFolder tree;
   tree.write("text.cpp", "int main() {}\n");
   tree.write("program", std::string("\177ELF\0\1", 6));
   tree.write("trace.csv", std::string(std::size_t{600} * 1024, '1'));
   const auto findings =
-      check_files_are_text(tree.root(), {"text.cpp", "program", "trace.csv", "removed.cpp"});
+      check_files_are_text(tree.path(), {"text.cpp", "program", "trace.csv", "removed.cpp"});
   ASSERT_THAT(findings, SizeIs(2));
   EXPECT_EQ(findings[0].file, "program");
   EXPECT_EQ(findings[1].file, "trace.csv");

@@ -27,7 +27,7 @@
 #include <thread>
 #include <vector>
 
-#include "tests/unit/ipc/transport/scratch.hpp"
+#include "tests/support/runtime_folder.hpp"
 
 namespace kvd::transport {
 namespace {
@@ -56,31 +56,31 @@ AttachConnection accept_one(AttachListener& listener) {
 }
 
 struct Link {
-  Scratch scratch;
+  test::RuntimeFolder scratch;
   AttachListener listener;
   AttachConnection engine;
   AttachConnection daemon;
 
   Link()
-      : listener(std::move(AttachListener::create(scratch.path("a"))).value()),
-        engine(std::move(connect_attach(scratch.path("a"), kPatience)).value()),
+      : listener(std::move(AttachListener::create(scratch.file("a"))).value()),
+        engine(std::move(connect_attach(scratch.file("a"), kPatience)).value()),
         daemon(accept_one(listener)) {}
 };
 
 TEST(AttachListener, FileHasMode0660WhateverTheUmask) {
-  Scratch scratch;
+  test::RuntimeFolder scratch;
   const mode_t before = umask(0077);
-  const auto sut = AttachListener::create(scratch.path("a"));
+  const auto sut = AttachListener::create(scratch.file("a"));
   umask(before);
   ASSERT_TRUE(sut.ok()) << sut.error().to_string();
   struct stat file {};
-  ASSERT_EQ(stat(scratch.path("a").c_str(), &file), 0);
+  ASSERT_EQ(stat(scratch.file("a").c_str(), &file), 0);
   EXPECT_EQ(file.st_mode & 07777, 0660u);
 }
 
 TEST(AttachListener, AcceptWithoutAConnectionReturnsNone) {
-  Scratch scratch;
-  auto sut = AttachListener::create(scratch.path("a"));
+  test::RuntimeFolder scratch;
+  auto sut = AttachListener::create(scratch.file("a"));
   ASSERT_TRUE(sut.ok());
   const auto none = sut->accept();
   ASSERT_TRUE(none.ok());
@@ -88,14 +88,14 @@ TEST(AttachListener, AcceptWithoutAConnectionReturnsNone) {
 }
 
 TEST(AttachListener, LivingDaemonKeepsItsSocket) {
-  Scratch scratch;
-  auto first = AttachListener::create(scratch.path("a"));
+  test::RuntimeFolder scratch;
+  auto first = AttachListener::create(scratch.file("a"));
   ASSERT_TRUE(first.ok());
-  const auto second = AttachListener::create(scratch.path("a"));
+  const auto second = AttachListener::create(scratch.file("a"));
   ASSERT_FALSE(second.ok());
   EXPECT_EQ(second.error().code, ErrorCode::kUnavailable);
   EXPECT_NE(second.error().message.find("another process listens"), std::string::npos);
-  EXPECT_TRUE(connect_attach(scratch.path("a"), kPatience).ok());
+  EXPECT_TRUE(connect_attach(scratch.file("a"), kPatience).ok());
 }
 
 /// The file of a daemon that died.
@@ -107,16 +107,16 @@ void leave_stale_socket(const std::string& path) {
 }
 
 TEST(AttachListener, StaleSocketIsReplaced) {
-  Scratch scratch;
-  leave_stale_socket(scratch.path("a"));
-  EXPECT_TRUE(AttachListener::create(scratch.path("a")).ok());
+  test::RuntimeFolder scratch;
+  leave_stale_socket(scratch.file("a"));
+  EXPECT_TRUE(AttachListener::create(scratch.file("a")).ok());
 }
 
 TEST(AttachListener, OfManyThatStartAtOnceOnAStaleSocketOneListens) {
   constexpr int kDaemons = 4;
   for (int round = 0; round < 100; ++round) {
-    Scratch scratch;
-    leave_stale_socket(scratch.path("a"));
+    test::RuntimeFolder scratch;
+    leave_stale_socket(scratch.file("a"));
     std::barrier start(kDaemons);
     std::vector<std::optional<AttachListener>> listeners(kDaemons);
     std::vector<std::thread> daemons;
@@ -124,7 +124,7 @@ TEST(AttachListener, OfManyThatStartAtOnceOnAStaleSocketOneListens) {
     for (auto& listener : listeners) {
       daemons.emplace_back([&] {
         start.arrive_and_wait();
-        auto made = AttachListener::create(scratch.path("a"));
+        auto made = AttachListener::create(scratch.file("a"));
         if (made.ok()) listener.emplace(std::move(*made));
       });
     }
@@ -132,21 +132,21 @@ TEST(AttachListener, OfManyThatStartAtOnceOnAStaleSocketOneListens) {
     const auto listens = [](const auto& listener) { return listener.has_value(); };
     const auto winner = std::find_if(listeners.begin(), listeners.end(), listens);
     ASSERT_EQ(std::count_if(listeners.begin(), listeners.end(), listens), 1) << "round " << round;
-    ASSERT_TRUE(connect_attach(scratch.path("a"), kPatience).ok());
+    ASSERT_TRUE(connect_attach(scratch.file("a"), kPatience).ok());
     pollfd item{(*winner)->fd(), POLLIN, 0};
     ASSERT_EQ(poll(&item, 1, 10'000), 1) << "the file is another's, round " << round;
   }
 }
 
 TEST(AttachListener, WhileAnotherTakesThePathItsFileIsLeftAlone) {
-  Scratch scratch;
-  leave_stale_socket(scratch.path("a"));
-  const UniqueFd other(::open((scratch.path("a") + ".lock").c_str(), O_RDWR | O_CREAT, 0600));
+  test::RuntimeFolder scratch;
+  leave_stale_socket(scratch.file("a"));
+  const UniqueFd other(::open((scratch.file("a") + ".lock").c_str(), O_RDWR | O_CREAT, 0600));
   ASSERT_EQ(::flock(other.get(), LOCK_EX), 0);
-  const auto refused = AttachListener::create(scratch.path("a"));
+  const auto refused = AttachListener::create(scratch.file("a"));
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().code, ErrorCode::kUnavailable);
-  EXPECT_TRUE(std::filesystem::exists(scratch.path("a")));
+  EXPECT_TRUE(std::filesystem::exists(scratch.file("a")));
 }
 
 TEST(AttachConnection, KnowsTheUserAtTheOtherEnd) {
@@ -157,36 +157,36 @@ TEST(AttachConnection, KnowsTheUserAtTheOtherEnd) {
 }
 
 TEST(AttachListener, FileThatIsNoSocketIsLeftAlone) {
-  Scratch scratch;
-  std::ofstream(scratch.path("a")) << "precious";
-  EXPECT_EQ(AttachListener::create(scratch.path("a")).error().code, ErrorCode::kUnavailable);
-  EXPECT_TRUE(std::filesystem::is_regular_file(scratch.path("a")));
+  test::RuntimeFolder scratch;
+  std::ofstream(scratch.file("a")) << "precious";
+  EXPECT_EQ(AttachListener::create(scratch.file("a")).error().code, ErrorCode::kUnavailable);
+  EXPECT_TRUE(std::filesystem::is_regular_file(scratch.file("a")));
 }
 
 TEST(AttachListener, FileGoesWithIt) {
-  Scratch scratch;
-  { const auto sut = AttachListener::create(scratch.path("a")); }
-  EXPECT_FALSE(std::filesystem::exists(scratch.path("a")));
+  test::RuntimeFolder scratch;
+  { const auto sut = AttachListener::create(scratch.file("a")); }
+  EXPECT_FALSE(std::filesystem::exists(scratch.file("a")));
 }
 
 TEST(AttachListener, AFileThatAnotherPutThereIsLeftAlone) {
-  Scratch scratch;
+  test::RuntimeFolder scratch;
   {
-    const auto sut = AttachListener::create(scratch.path("a"));
-    std::filesystem::rename(scratch.path("a"), scratch.path("moved"));
-    leave_stale_socket(scratch.path("a"));
+    const auto sut = AttachListener::create(scratch.file("a"));
+    std::filesystem::rename(scratch.file("a"), scratch.file("moved"));
+    leave_stale_socket(scratch.file("a"));
   }
-  EXPECT_TRUE(std::filesystem::exists(scratch.path("a")));
+  EXPECT_TRUE(std::filesystem::exists(scratch.file("a")));
 }
 
 TEST(AttachListener, ListensAnewWhereItsFileWasRemoved) {
   Link sut;
   EXPECT_FALSE(*sut.listener.restore()) << "it is found";
-  std::filesystem::remove(sut.scratch.path("a"));
-  ASSERT_FALSE(connect_attach(sut.scratch.path("a"), kPatience).ok());
+  std::filesystem::remove(sut.scratch.file("a"));
+  ASSERT_FALSE(connect_attach(sut.scratch.file("a"), kPatience).ok());
   EXPECT_TRUE(*sut.listener.restore());
   EXPECT_FALSE(*sut.listener.restore());
-  const auto another = connect_attach(sut.scratch.path("a"), kPatience);
+  const auto another = connect_attach(sut.scratch.file("a"), kPatience);
   ASSERT_TRUE(another.ok());
   (void)accept_one(sut.listener);
   ASSERT_TRUE(sut.engine.send(bytes("still here")).ok());
@@ -194,8 +194,8 @@ TEST(AttachListener, ListensAnewWhereItsFileWasRemoved) {
 }
 
 TEST(AttachListener, WithoutItsFolderSaysWhyAndWaitsForTheFolder) {
-  const Scratch scratch;
-  const std::string folder = scratch.path("in"), file = folder + "/a";
+  const test::RuntimeFolder scratch;
+  const std::string folder = scratch.file("in"), file = folder + "/a";
   std::filesystem::create_directory(folder);
   auto sut = AttachListener::create(file);
   ASSERT_TRUE(sut.ok());
@@ -209,11 +209,11 @@ TEST(AttachListener, WithoutItsFolderSaysWhyAndWaitsForTheFolder) {
 }
 
 TEST(AttachListener, WhereAnotherListensByNowItDoesNotPushItAside) {
-  const Scratch scratch;
-  auto sut = AttachListener::create(scratch.path("a"));
+  const test::RuntimeFolder scratch;
+  auto sut = AttachListener::create(scratch.file("a"));
   ASSERT_TRUE(sut.ok());
-  std::filesystem::remove(scratch.path("a"));
-  auto other = AttachListener::create(scratch.path("a"));
+  std::filesystem::remove(scratch.file("a"));
+  auto other = AttachListener::create(scratch.file("a"));
   ASSERT_TRUE(other.ok());
   EXPECT_EQ(sut->restore().error().code, ErrorCode::kUnavailable);
   EXPECT_FALSE(*other->restore());
@@ -225,20 +225,20 @@ TEST(AttachListener, LongPathIsRefused) {
 }
 
 TEST(ConnectAttach, SaysWhereNobodyListens) {
-  Scratch scratch;
-  const auto result = connect_attach(scratch.path("none"), kPatience);
+  test::RuntimeFolder scratch;
+  const auto result = connect_attach(scratch.file("none"), kPatience);
   ASSERT_FALSE(result.ok());
   EXPECT_EQ(result.error().code, ErrorCode::kUnavailable);
-  EXPECT_NE(result.error().message.find(scratch.path("none")), std::string::npos);
+  EXPECT_NE(result.error().message.find(scratch.file("none")), std::string::npos);
   EXPECT_NE(result.error().message.find("KVD_ENDPOINT"), std::string::npos);
 }
 
 TEST(ConnectAttach, GivesUpWhenNobodyAccepts) {
-  Scratch scratch;
-  const auto listener = AttachListener::create(scratch.path("a"));
+  test::RuntimeFolder scratch;
+  const auto listener = AttachListener::create(scratch.file("a"));
   std::vector<AttachConnection> backlog;
   while (true) {
-    auto connection = connect_attach(scratch.path("a"), 20ms);
+    auto connection = connect_attach(scratch.file("a"), 20ms);
     if (!connection.ok()) {
       EXPECT_EQ(connection.error().code, ErrorCode::kDeadlineExceeded);
       break;
@@ -464,12 +464,12 @@ TEST(AttachConnection, APeerThatIsNotSeenIsRefusedWithTheRemedyBeforeLinux65) {
 }
 
 TEST(AttachConnection, PidfdTellsOfThePeersDeath) {
-  Scratch scratch;
-  auto listener = AttachListener::create(scratch.path("a"));
+  test::RuntimeFolder scratch;
+  auto listener = AttachListener::create(scratch.file("a"));
   ASSERT_TRUE(listener.ok());
   const pid_t child = fork();
   if (child == 0) {
-    auto engine = connect_attach(scratch.path("a"), kPatience);
+    auto engine = connect_attach(scratch.file("a"), kPatience);
     _exit(engine.ok() && engine->receive(kPatience).ok() ? 0 : 1);
   }
   auto daemon = accept_one(*listener);

@@ -26,7 +26,7 @@
 #include "ipc/transport/zmtp.hpp"
 #include "ipc/vocabulary/clock.hpp"
 #include "ipc/wire/codec.hpp"
-#include "tests/unit/ipc/transport/scratch.hpp"
+#include "tests/support/runtime_folder.hpp"
 
 namespace {
 
@@ -118,8 +118,8 @@ std::unique_ptr<CommandClient> client_of(const std::string& endpoint) {
 }
 
 struct ZmqCommand : testing::Test {
-  Scratch scratch;
-  ZmqServerOptions options{scratch.path("c"), {}, 8};
+  test::RuntimeFolder scratch;
+  ZmqServerOptions options{scratch.file("c"), {}, 8};
 };
 
 /// A DEALER that keeps no rule of ours.
@@ -271,14 +271,14 @@ TEST_F(ZmqCommand, PostedCommandsAreTakenInTheirOrderAndHeardOrAwaited) {
 }
 
 TEST_F(ZmqCommand, WithoutADaemonTheCallFailsByItsDeadline) {
-  auto client = client_of("ipc://" + scratch.path("nobody"));
+  auto client = client_of("ipc://" + scratch.file("nobody"));
   EXPECT_EQ(client->call(ping(1), 1, 20ms).error().code, ErrorCode::kUnavailable);
 }
 
 TEST_F(ZmqCommand, HangUpOfTheAttachSocketEndsTheCall) {
   Server server(options);
-  auto listener = AttachListener::create(scratch.path("a"));
-  auto engine = connect_attach(scratch.path("a"), kPatience);
+  auto listener = AttachListener::create(scratch.file("a"));
+  auto engine = connect_attach(scratch.file("a"), kPatience);
   ASSERT_TRUE(engine.ok());
   auto daemon = listener->accept();
   auto client = client_of(server->endpoint());
@@ -295,8 +295,8 @@ TEST_F(ZmqCommand, HangUpOfTheAttachSocketEndsTheCall) {
 
 TEST_F(ZmqCommand, FramesWaitingOnTheAttachSocketDoNotDisturb) {
   Server server(options);
-  auto listener = AttachListener::create(scratch.path("a"));
-  auto engine = connect_attach(scratch.path("a"), kPatience);
+  auto listener = AttachListener::create(scratch.file("a"));
+  auto engine = connect_attach(scratch.file("a"), kPatience);
   auto daemon = listener->accept();
   ASSERT_TRUE((*daemon)->send(std::as_bytes(std::span("slab"))).ok());
   auto client = client_of(server->endpoint());

@@ -2,9 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
 #include <sstream>
 #include <string>
 #include <string_view>
@@ -12,37 +9,9 @@
 #include <vector>
 
 #include "kvd/daemon/config/config.hpp"
+#include "tests/unit/written_folder.hpp"
 
 namespace kvd::daemon {
-
-/// A folder that goes away with the test.
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "kvd-config-XXXXXX").string();
-    if (mkdtemp(pattern.data()) == nullptr)
-      ADD_FAILURE() << "cannot make a folder like " << pattern;
-    root_ = pattern;
-  }
-  ~TemporaryFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(root_, ignored);
-  }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-
-  /// The full name of the written file.
-  std::string write(const std::string& file, std::string_view text) const {
-    const std::filesystem::path path = root_ + "/" + file;
-    std::filesystem::create_directories(path.parent_path());
-    std::ofstream(path) << text;
-    return path.string();
-  }
-  [[nodiscard]] const std::string& root() const { return root_; }
-
- private:
-  std::string root_;
-};
 
 inline DomainConfig domain_of(const std::string& name, std::vector<uid_t> uids = {},
                               Bytes hbm_guarantee = {}) {
@@ -86,7 +55,7 @@ class ConfigTest : public testing::Test {
   }
   [[nodiscard]] std::string at_line(int line) const { return file_ + ":" + std::to_string(line); }
 
-  TemporaryFolder folder_;
+  test::WrittenFolder folder_;
   std::string file_;
 };
 

@@ -299,9 +299,9 @@ TEST_F(ConfigTest, BrokenFilesAreFaultsBesideTheOthers) {
   const auto broken = parse_file("[pool]\nhbm = \n", {"--log.level=loud"});
   EXPECT_THAT(lines_of(broken),
               ElementsAre(StartsWith(at_line(2) + ": not TOML: "), HasSubstr("log.level")));
-  EXPECT_THAT(lines_of(parse({"--config", folder_.root() + "/none.toml"})),
+  EXPECT_THAT(lines_of(parse({"--config", folder_.path() + "/none.toml"})),
               ElementsAre(HasSubstr("No such file or directory")));
-  EXPECT_THAT(lines_of(parse({"--config", folder_.root()})),
+  EXPECT_THAT(lines_of(parse({"--config", folder_.path()})),
               ElementsAre(HasSubstr("cannot be read")));
   EXPECT_TRUE(parse_file("").ok()) << "an empty file is the defaults";
 }

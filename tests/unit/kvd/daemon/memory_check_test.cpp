@@ -27,14 +27,14 @@ class MemoryCheck : public testing::Test {
     root_.write(folder + "/memory.max", std::to_string(max.value) + "\n");
     root_.write(folder + "/memory.current", std::to_string(current.value) + "\n");
   }
-  MemoryRoom room() { return memory_room(kGiB, root_.root()).value(); }
+  MemoryRoom room() { return memory_room(kGiB, root_.path()).value(); }
   void expect_room(Bytes most, Bytes now) {
     EXPECT_EQ(room().most.bytes, most);
     EXPECT_EQ(room().now.bytes, now);
   }
-  Status take(Bytes wanted) { return memory_gate(kGiB, root_.root())(wanted); }
+  Status take(Bytes wanted) { return memory_gate(kGiB, root_.path())(wanted); }
 
-  TemporaryFolder root_;
+  test::WrittenFolder root_;
 };
 
 TEST_F(MemoryCheck, WithoutGroupsTheMachineDecides) {
@@ -123,7 +123,7 @@ TEST_F(MemoryCheck, OverfullIsNoRoomAtAll) {
 }
 
 TEST_F(MemoryCheck, AReserveBeyondWhatIsThereIsNoRoomAtAll) {
-  EXPECT_EQ(memory_room(64 * kGiB, root_.root())->most.bytes, Bytes(0));
+  EXPECT_EQ(memory_room(64 * kGiB, root_.path())->most.bytes, Bytes(0));
 }
 
 TEST_F(MemoryCheck, ASlabLeavesWhatKvdItselfIsGoingToNeed) {
@@ -146,12 +146,12 @@ TEST_F(MemoryCheck, WhatKvdHasTakenOfItsOwnIsNotKeptForItTwice) {
 }
 
 TEST_F(MemoryCheck, WithoutProcItSaysSo) {
-  const TemporaryFolder empty;
-  const auto refused = memory_room(kGiB, empty.root());
+  const test::WrittenFolder empty;
+  const auto refused = memory_room(kGiB, empty.path());
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().code, ErrorCode::kUnavailable);
   EXPECT_THAT(refused.error().message, HasSubstr("mount /proc"));
-  EXPECT_EQ(memory_gate(kGiB, empty.root())(kMiB).code(), ErrorCode::kUnavailable);
+  EXPECT_EQ(memory_gate(kGiB, empty.path())(kMiB).code(), ErrorCode::kUnavailable);
 }
 
 TEST_F(MemoryCheck, ThisMachineAnswers) {
