@@ -10,7 +10,7 @@ from typing import Any
 
 import ctest
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "lab" / "vllm"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "vllm"))
 
 import vllm_benefit  # noqa: E402
 import vllm_benefit_svg  # noqa: E402

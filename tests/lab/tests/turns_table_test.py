@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import ctest
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "lab" / "vllm"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "vllm"))
 
 import vllm_beside  # noqa: E402
 import vllm_turns  # noqa: E402
