@@ -15,7 +15,6 @@
 #include <vector>
 
 #include "tests/engines/daemon_process.hpp"
-#include "tests/engines/workbench.hpp"
 #include "tests/support/patience.hpp"
 
 namespace kvd::test {
@@ -85,8 +84,7 @@ class Buffer : public ::testing::Test {
     return {static_cast<std::uint8_t*>(engine_.ggml_backend_buffer_get_base(buffer)), bytes};
   }
 
-  Workbench bench_;
-  DaemonProcess daemon_{bench_.file("daemon"), kSlabs};
+  DaemonProcess daemon_{kSlabs};
   Engine engine_;
   ggml_backend_reg_t registration_ = nullptr;
   ggml_backend_buffer_type_t type_ = nullptr;

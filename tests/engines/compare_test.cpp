@@ -8,6 +8,7 @@
 #include "client_lib/llama/driver/record.hpp"
 #include "tests/engines/child_process.hpp"
 #include "tests/engines/workbench.hpp"
+#include "tests/support/daemon_process.hpp"
 
 namespace kvd::test {
 namespace {
@@ -46,7 +47,7 @@ class Compare : public ::testing::Test {
   }
 
   static std::optional<int> compare(const std::string& a, const std::string& b) {
-    return run_to_end({{program("kvd-llama-compare"), a, b}, {}});
+    return run_to_end({{built_program("kvd-llama-compare"), a, b}, {}});
   }
 
   std::vector<std::string> written_;

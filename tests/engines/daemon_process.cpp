@@ -2,45 +2,25 @@
 
 #include <algorithm>
 #include <cctype>
-#include <chrono>
 #include <csignal>
-#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
-#include <thread>
 
 #include "ipc/vocabulary/check.hpp"
-#include "tests/engines/loopback_http.hpp"
-#include "tests/engines/workbench.hpp"
-#include "tests/support/free_port.hpp"
+#include "tests/support/patience.hpp"
 
 namespace kvd::test {
 namespace {
 
-constexpr std::chrono::seconds kPatience{60};
-
-template <class Condition>
-bool poll_until(Condition condition) {
-  const auto deadline = std::chrono::steady_clock::now() + kPatience;
-  while (!condition()) {
-    if (std::chrono::steady_clock::now() > deadline) return false;
-    std::this_thread::yield();
-  }
-  return true;
+nlohmann::json ask(const KvdProcess& kvd, const std::string& path) {
+  return nlohmann::json::parse(kvd.get(path).body);
 }
 
 }  // namespace
 
-DaemonProcess::DaemonProcess(const std::string& folder, int slabs) : port_(free_port()) {
-  std::filesystem::create_directories(folder);
-  endpoint_ = folder + "/attach.sock";
-  config_ = folder + "/kvd.toml";
-  std::ofstream(config_) << "backend = \"host\"\n"
-                         << "[paths]\nruntime_dir = \"" << folder << "\"\n"
-                         << "[pool]\nslab = \"" << kSlabBytes << "B\"\nhbm = \""
-                         << kSlabBytes * static_cast<std::uint64_t>(slabs) << "B\"\ndram = \""
-                         << kSlabBytes << "B\"\nreserve = \"0\"\n"
-                         << "[admin]\nport = " << port_ << "\n[metrics]\naddress = \"\"\n";
+DaemonProcess::DaemonProcess(int slabs) {
+  settings_.slab = settings_.dram = std::to_string(kSlabBytes) + "B";
+  settings_.hbm = std::to_string(kSlabBytes * static_cast<std::uint64_t>(slabs)) + "B";
   start();
 }
 
@@ -51,13 +31,12 @@ void DaemonProcess::restart() {
 }
 
 void DaemonProcess::start() {
-  process_.emplace(ChildCommand{{program("kvd"), "--config", config_}, {}});
-  const bool ready = poll_until([&] { return !http_get(port_, "/readyz").empty(); });
-  KVD_CHECK(ready, process_->errors().c_str());
+  process_.emplace(folder_, settings_);
+  KVD_CHECK(process_->wait_ready(), process_->log().c_str());
 }
 
 std::vector<EngineReport> DaemonProcess::engines() const {
-  const auto document = nlohmann::json::parse(http_get(port_, "/v1/engines"));
+  const auto document = ask(*process_, "/v1/engines");
   std::vector<EngineReport> reports;
   for (const auto& engine : document.at("engines")) {
     reports.push_back(
@@ -86,13 +65,13 @@ bool DaemonProcess::comes_to_serve(pid_t engine, std::uint64_t bytes) const {
 }
 
 std::uint64_t DaemonProcess::counter(const char* name) const {
-  const auto status = nlohmann::json::parse(http_get(port_, "/v1/status"));
+  const auto status = ask(*process_, "/v1/status");
   return status.at("counters").at(name).get<std::uint64_t>();
 }
 
 bool DaemonProcess::wait_until_all_returned() const {
   return poll_until([&] {
-    const auto pools = nlohmann::json::parse(http_get(port_, "/v1/pools")).at("pools");
+    const auto pools = ask(*process_, "/v1/pools").at("pools");
     return std::ranges::all_of(
         pools, [](const auto& tier) { return tier.at("free_bytes") == tier.at("capacity_bytes"); });
   });

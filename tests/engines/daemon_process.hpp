@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/engines/child_process.hpp"
+#include "tests/support/daemon_process.hpp"
 
 namespace kvd::test {
 
@@ -22,13 +22,13 @@ class DaemonProcess {
  public:
   static constexpr std::uint64_t kSlabBytes = 16ULL << 20U;
 
-  DaemonProcess(const std::string& folder, int slabs);
+  explicit DaemonProcess(int slabs);
 
   /// SIGKILL, and another one in its place.
   void restart();
 
   /// The attach socket, for KVD_ENDPOINT.
-  [[nodiscard]] const std::string& endpoint() const { return endpoint_; }
+  [[nodiscard]] const std::string& endpoint() const { return process_->endpoint(); }
 
   /// The engines attached now, from the daemon's own account.
   [[nodiscard]] std::vector<EngineReport> engines() const;
@@ -47,10 +47,9 @@ class DaemonProcess {
  private:
   void start();
 
-  std::string endpoint_;
-  std::string config_;
-  std::uint16_t port_ = 0;
-  std::optional<ChildProcess> process_;
+  RuntimeFolder folder_;
+  KvdSettings settings_;
+  std::optional<KvdProcess> process_;
 };
 
 /// The sum of kvd's mappings in a process, from /proc/PID/smaps: what the kernel says it holds.

@@ -11,14 +11,15 @@
 #include <thread>
 
 #include "tests/engines/daemon_process.hpp"
-#include "tests/engines/loopback_http.hpp"
 #include "tests/engines/workbench.hpp"
 #include "tests/support/free_port.hpp"
 #include "tests/support/patience.hpp"
+#include "tests/unit/kvd/admin/http.hpp"
 
 namespace kvd::test {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -74,7 +75,7 @@ class LlamaPrograms : public ::testing::TestWithParam<const char*> {
   /// Waits until the server answers; its end, or no answer in time, fails the test.
   static void await_ready(ChildProcess& server, std::uint16_t port) {
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(120);
-    while (http_get(port, "/health").empty()) {
+    while (http_get(port, "/health").status != 200) {
       ASSERT_LT(std::chrono::steady_clock::now(), deadline) << server.errors();
       ASSERT_FALSE(server.ended()) << server.errors();
       std::this_thread::yield();
@@ -87,10 +88,14 @@ class LlamaPrograms : public ::testing::TestWithParam<const char*> {
     start.arguments.insert(start.arguments.end(), {"--port", std::to_string(port)});
     ChildProcess sut(start);
     ASSERT_NO_FATAL_FAILURE(await_ready(sut, port));
+    const std::string question = R"({"prompt":"Hello","n_predict":8})";
     const std::string answer =
-        http_post(port, "/completion", R"({"prompt":"Hello","n_predict":8})");
-    EXPECT_THAT(answer, HasSubstr("\"content\"")) << sut.errors();
-    EXPECT_THAT(http_get(port, "/props"), HasSubstr("\"n_ctx\":" + std::string(kModelContext)))
+        admin::http_exchange(port,
+                             "POST /completion HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n"
+                             "Content-Type: application/json\r\nContent-Length: " +
+                                 std::to_string(question.size()) + "\r\n\r\n" + question);
+    EXPECT_THAT(answer, AllOf(HasSubstr(" 200 "), HasSubstr("\"content\""))) << sut.errors();
+    EXPECT_THAT(http_get(port, "/props").body, HasSubstr("\"n_ctx\":" + std::string(kModelContext)))
         << "the context was cut";
     const std::uint64_t mapped = mapped_pool_bytes(sut.pid());
     EXPECT_EQ(mapped > 0, on_kvd) << sut.errors();
@@ -100,7 +105,7 @@ class LlamaPrograms : public ::testing::TestWithParam<const char*> {
   }
 
   Workbench bench_;
-  DaemonProcess daemon_{bench_.file("daemon"), 24};
+  DaemonProcess daemon_{24};
   std::filesystem::path folder_;
 };
 

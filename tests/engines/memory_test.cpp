@@ -42,7 +42,7 @@ TEST_F(Memory, OfTwoEnginesAtOnceComesFromThePoolAndChangesNoBit) {
   const std::vector<std::string> longer = {"--prompt-tokens", "100"};
   ASSERT_EQ(run_to_end(bench_.plain_engine("plain a")), 0);
   ASSERT_EQ(run_to_end(bench_.plain_engine("plain b", longer)), 0);
-  DaemonProcess daemon(bench_.file("daemon"), 4);
+  DaemonProcess daemon(4);
 
   ChildProcess a(bench_.kvd_engine("a", daemon.endpoint(), kPauseHalfWay));
   ChildProcess b(
@@ -65,28 +65,30 @@ TEST_F(Memory, OfTwoEnginesAtOnceComesFromThePoolAndChangesNoBit) {
 /// too.
 TEST_F(Memory, ZeroedOnceFailsTheSameComparison) {
   ASSERT_EQ(run_to_end(bench_.plain_engine("plain")), 0);
-  DaemonProcess daemon(bench_.file("daemon"), 2);
+  DaemonProcess daemon(2);
   ChildProcess sut(bench_.kvd_engine("sut", daemon.endpoint(), kPauseHalfWay));
   await_pause(sut);
-  ASSERT_EQ(run_to_end({{program("kvd-zero-pool"), "--pid", std::to_string(sut.pid())}, {}}), 0);
+  ASSERT_EQ(run_to_end({{built_program("kvd-zero-pool"), "--pid", std::to_string(sut.pid())}, {}}),
+            0);
   expect_finishes(sut);
   EXPECT_EQ(bench_.compare("plain", "sut"), 1);
 }
 
 TEST_F(Memory, OfAPlainEngineIsNotThePools) {
-  DaemonProcess daemon(bench_.file("daemon"), 2);
+  DaemonProcess daemon(2);
   ChildProcess plain(bench_.plain_engine("plain", kPauseHalfWay));
   await_pause(plain);
   EXPECT_EQ(daemon.bytes_served_to(plain.pid()), 0U);
   EXPECT_EQ(mapped_pool_bytes(plain.pid()), 0U);
-  EXPECT_EQ(run_to_end({{program("kvd-zero-pool"), "--pid", std::to_string(plain.pid())}, {}}), 1);
+  EXPECT_EQ(
+      run_to_end({{built_program("kvd-zero-pool"), "--pid", std::to_string(plain.pid())}, {}}), 1);
   expect_finishes(plain);
 }
 
 TEST_F(Memory, OfSeveralContextsIsFreedAndTakenAgain) {
   const std::vector<std::string> options = {"--contexts", "2", "--rounds", "3", "--tokens", "64"};
   ASSERT_EQ(run_to_end(bench_.plain_engine("plain", options)), 0);
-  DaemonProcess daemon(bench_.file("daemon"), 2);  // room for one round's contexts only
+  DaemonProcess daemon(2);  // room for one round's contexts only
   ASSERT_EQ(run_to_end(bench_.kvd_engine("sut", daemon.endpoint(), options)), 0);
   EXPECT_EQ(bench_.compare("plain", "sut", 20), 0);
 }
@@ -95,14 +97,14 @@ TEST_F(Memory, OfSeveralContextsIsFreedAndTakenAgain) {
 TEST_F(Memory, OfAnEngineWithSeveralThreadsChangesNoBit) {
   const std::vector<std::string> options = {"--threads", "2", "--tokens", "8"};
   ASSERT_EQ(run_to_end(bench_.plain_engine("plain", options)), 0);
-  DaemonProcess daemon(bench_.file("daemon"), 2);
+  DaemonProcess daemon(2);
   ASSERT_EQ(run_to_end(bench_.kvd_engine("sut", daemon.endpoint(), options)), 0);
   EXPECT_EQ(bench_.compare("plain", "sut", 2), 0);
 }
 
 /// It is llama.cpp's own default (auto), which it keeps only where the layer's device computes it.
 TEST_F(Memory, LeavesFlashAttentionOn) {
-  DaemonProcess daemon(bench_.file("daemon"), 2);
+  DaemonProcess daemon(2);
   ChildProcess sut(bench_.kvd_engine("sut", daemon.endpoint(), {"--tokens", "1"}));
   EXPECT_EQ(sut.wait(), 0);
   EXPECT_THAT(sut.errors(), Not(HasSubstr("Flash Attention")));
@@ -111,7 +113,7 @@ TEST_F(Memory, LeavesFlashAttentionOn) {
 TEST_F(Memory, OfSomeLayersLeavesTheOthersAlone) {
   const std::vector<std::string> options = {"--gpu-layers", "3"};
   ASSERT_EQ(run_to_end(bench_.plain_engine("plain", options)), 0);
-  DaemonProcess daemon(bench_.file("daemon"), 2);
+  DaemonProcess daemon(2);
   ChildProcess sut(bench_.kvd_engine("sut", daemon.endpoint(), options));
   EXPECT_EQ(sut.wait(), 0);
   EXPECT_THAT(sut.errors(), Not(HasSubstr("Flash Attention")));
@@ -120,7 +122,7 @@ TEST_F(Memory, OfSomeLayersLeavesTheOthersAlone) {
 
 /// The KV cache of all layers, or of some, stays in the engine's own memory.
 TEST_F(Memory, ThatIsRequiredEndsAnEngineThatKeepsItsOwn) {
-  DaemonProcess daemon(bench_.file("daemon"), 2);
+  DaemonProcess daemon(2);
   for (const char* layers : {"0", "3"}) {
     ChildCommand command = bench_.kvd_engine("sut", daemon.endpoint(), {"--gpu-layers", layers});
     command.environment.emplace_back("KVD_LLAMA_REQUIRE=1");
@@ -131,7 +133,7 @@ TEST_F(Memory, ThatIsRequiredEndsAnEngineThatKeepsItsOwn) {
 }
 
 TEST_F(Memory, ThatIsRequiredAndLentLetsTheEngineRun) {
-  DaemonProcess daemon(bench_.file("daemon"), 2);
+  DaemonProcess daemon(2);
   ChildCommand command = bench_.kvd_engine("sut", daemon.endpoint());
   command.environment.emplace_back("KVD_LLAMA_REQUIRE=1");
   ChildProcess sut(command);
@@ -140,7 +142,7 @@ TEST_F(Memory, ThatIsRequiredAndLentLetsTheEngineRun) {
 
 TEST_F(Memory, ThatIsUsedUpMayBeWaitedFor) {
   ASSERT_EQ(run_to_end(bench_.plain_engine("plain")), 0);
-  DaemonProcess daemon(bench_.file("daemon"), 1);
+  DaemonProcess daemon(1);
   ChildProcess first(bench_.kvd_engine("first", daemon.endpoint(), kPauseHalfWay));
   await_pause(first);
   ChildCommand command = bench_.kvd_engine("second", daemon.endpoint());
@@ -153,7 +155,7 @@ TEST_F(Memory, ThatIsUsedUpMayBeWaitedFor) {
 }
 
 TEST_F(Memory, ThatDoesNotComeInTimeFailsTheContext) {
-  DaemonProcess daemon(bench_.file("daemon"), 1);
+  DaemonProcess daemon(1);
   ChildProcess first(bench_.kvd_engine("first", daemon.endpoint(), kPauseHalfWay));
   await_pause(first);
   ChildCommand command = bench_.kvd_engine("second", daemon.endpoint());
@@ -165,7 +167,7 @@ TEST_F(Memory, ThatDoesNotComeInTimeFailsTheContext) {
 
 TEST_F(Memory, ThatIsUsedUpFailsOneEngineAndNoOther) {
   ASSERT_EQ(run_to_end(bench_.plain_engine("plain")), 0);
-  DaemonProcess daemon(bench_.file("daemon"), 1);
+  DaemonProcess daemon(1);
   ChildProcess first(bench_.kvd_engine("first", daemon.endpoint(), kPauseHalfWay));
   await_pause(first);
   ChildProcess second(bench_.kvd_engine("second", daemon.endpoint()));
@@ -177,7 +179,7 @@ TEST_F(Memory, ThatIsUsedUpFailsOneEngineAndNoOther) {
 
 TEST_F(Memory, OfAKilledEngineComesBackAndServesTheNext) {
   ASSERT_EQ(run_to_end(bench_.plain_engine("plain")), 0);
-  DaemonProcess daemon(bench_.file("daemon"), 1);  // the next engine needs the dead one's slab
+  DaemonProcess daemon(1);  // the next engine needs the dead one's slab
   ChildProcess killed(bench_.kvd_engine("killed", daemon.endpoint(), kPauseHalfWay));
   await_pause(killed);
   expect_served(daemon, killed.pid());
@@ -190,7 +192,7 @@ TEST_F(Memory, OfAKilledEngineComesBackAndServesTheNext) {
 }
 
 TEST_F(Memory, ComesBackWhenAnEngineIsToldToStop) {
-  DaemonProcess daemon(bench_.file("daemon"), 1);
+  DaemonProcess daemon(1);
   ChildProcess sut(bench_.kvd_engine("sut", daemon.endpoint(), kPauseHalfWay));
   await_pause(sut);
   sut.signal(SIGTERM);

@@ -1,27 +1,23 @@
 #pragma once
 
-#include <filesystem>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "tests/engines/child_process.hpp"
+#include "tests/support/runtime_folder.hpp"
 
 namespace kvd::test {
 
-/// A folder with a model and an input, and the commands that run engines in it. The folder goes
-/// with the object.
+/// A folder with a model and an input, and the commands that run engines in it.
 class Workbench {
  public:
   /// Enough tokens for more than 100 distinct ones, below which a comparison proves nothing.
   static constexpr int kTokens = 256;
 
   Workbench();
-  ~Workbench();
-  Workbench(const Workbench&) = delete;
-  Workbench& operator=(const Workbench&) = delete;
 
-  [[nodiscard]] std::string file(const std::string& name) const { return folder_ / name; }
+  [[nodiscard]] std::string file(const std::string& name) const { return folder_.file(name); }
 
   /// An engine on its own memory that records into `record`; `options` come on top.
   [[nodiscard]] ChildCommand plain_engine(const std::string& record,
@@ -35,13 +31,10 @@ class Workbench {
                                            int distinct = 100) const;
 
  private:
-  std::filesystem::path folder_;
+  RuntimeFolder folder_;
 };
 
 /// Runs `command` to its end; nothing if it does not end in time.
 std::optional<int> run_to_end(const ChildCommand& command);
-
-/// Where the build put a program.
-std::string program(const std::string& name);
 
 }  // namespace kvd::test
