@@ -131,14 +131,7 @@ class Internal(KvdError):
     status = Status.INTERNAL
 
 
-_CLASSES: dict[int, type[KvdError]] = {
-    kind.status: kind
-    for kind in (
-        OutOfMemory, WouldBlock, NotFound, StaleSession, InvalidArgument, Infeasible,
-        DeadlineExceeded, PeerGone, DeviceError, Unsupported, Unavailable, PermissionDenied,
-        QuotaExceeded, Internal, Draining,
-    )
-}  # fmt: skip
+_CLASSES: dict[int, type[KvdError]] = {kind.status: kind for kind in KvdError.__subclasses__()}
 
 
 def error_of(status: int, message: str) -> KvdError:
