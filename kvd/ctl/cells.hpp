@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "ipc/vocabulary/result.hpp"
 #include "ipc/vocabulary/wait_reason.hpp"
 #include "kvd/ctl/table.hpp"
 
@@ -11,6 +12,13 @@
 namespace kvd::ctl::cells {
 
 using Json = nlohmann::ordered_json;
+
+/// The failure of a command that cannot read the daemon's document.
+[[nodiscard]] inline Error unknown_answer(const Json::exception& error,
+                                          const char* remedy = "use the daemon's kvdctl") {
+  return make_error(ErrorCode::kInternal, "the daemon's answer is not what this kvdctl knows (" +
+                                              std::string(error.what()) + "); " + remedy);
+}
 
 /// Names come from engines: nothing in them may steer the terminal.
 [[nodiscard]] inline std::string text(const Json& value) {

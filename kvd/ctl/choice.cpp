@@ -43,9 +43,7 @@ Result<std::string> chosen(std::string_view document, const Choice& choice) {
     }
     return all.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
   } catch (const Json::exception& error) {
-    return make_error(ErrorCode::kInternal, "the daemon's answer is not what this kvdctl knows (" +
-                                                std::string(error.what()) +
-                                                "); use the daemon's kvdctl");
+    return cells::unknown_answer(error);
   }
 }
 

@@ -77,9 +77,7 @@ Result<DrainProgress> drain_progress(const std::string& who, std::string_view do
       if (who.empty() || who == kNode || who == engine) add(engine, drain, out);
     }
   } catch (const Json::exception& error) {
-    return make_error(ErrorCode::kInternal, "the daemon's answer is not what this kvdctl knows (" +
-                                                std::string(error.what()) +
-                                                "); use the daemon's kvdctl");
+    return cells::unknown_answer(error);
   }
   if (out.line.empty()) {
     out.line = who.empty() || who == kNode ? "all are in service\n"

@@ -39,9 +39,7 @@ Result<std::string> EventFollower::take(std::string_view document) {
     begun_ = true;
     return out;
   } catch (const Json::exception& error) {
-    return make_error(ErrorCode::kInternal, "the daemon's answer is not what this kvdctl knows (" +
-                                                std::string(error.what()) +
-                                                "); use the daemon's kvdctl");
+    return cells::unknown_answer(error);
   }
 }
 

@@ -15,9 +15,7 @@ Result<std::string> with_both(std::string_view config, std::string_view origins,
   try {
     return make(Json::parse(config), Json::parse(origins));
   } catch (const Json::exception& error) {
-    return make_error(ErrorCode::kInternal, "the daemon's answer is not what this kvdctl knows (" +
-                                                std::string(error.what()) +
-                                                "); use the daemon's kvdctl");
+    return cells::unknown_answer(error);
   }
 }
 

@@ -183,9 +183,7 @@ Result<std::string> settings_saved(std::string_view file, std::string_view confi
     }
     return lines.text();
   } catch (const Json::exception& error) {
-    return make_error(ErrorCode::kInternal, "the daemon's answer is not what this kvdctl knows (" +
-                                                std::string(error.what()) +
-                                                "); use the daemon's kvdctl");
+    return cells::unknown_answer(error);
   }
 }
 

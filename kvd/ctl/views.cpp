@@ -396,9 +396,7 @@ Result<std::string> render(View view, std::string_view document) {
   try {
     return view_text(view, Json::parse(document));
   } catch (const Json::exception& error) {
-    return make_error(ErrorCode::kInternal, "the daemon's answer is not what this kvdctl knows (" +
-                                                std::string(error.what()) +
-                                                "); use --json, or the daemon's kvdctl");
+    return cells::unknown_answer(error, "use --json, or the daemon's kvdctl");
   }
 }
 

@@ -206,9 +206,7 @@ Status Screen::take(std::string_view overview) {
       throw;
     }
   } catch (const Json::exception& error) {
-    return make_error(ErrorCode::kInternal, "the daemon's answer is not what this kvdctl knows (" +
-                                                std::string(error.what()) +
-                                                "); use the daemon's kvdctl");
+    return cells::unknown_answer(error);
   }
 }
 
