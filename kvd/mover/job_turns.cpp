@@ -2,9 +2,20 @@
 
 #include <algorithm>
 
-#include "ipc/vocabulary/round_robin.hpp"
-
 namespace kvd::mover {
+namespace {
+
+/// The entry of an ordered map whose turn it is: the one after the key served last, which becomes
+/// its key. Precondition: the map is not empty.
+template <class Map>
+typename Map::iterator next_in_turn(Map& map, typename Map::key_type& served) {
+  auto next = map.upper_bound(served);
+  if (next == map.end()) next = map.begin();
+  served = next->first;
+  return next;
+}
+
+}  // namespace
 
 void JobTurns::add(const Owner& owner, Ticket job) {
   waiting_[owner.domain].by_engine[owner.engine].push_back(job);
