@@ -39,8 +39,8 @@ Result<std::string> settings_table(std::string_view config, std::string_view ori
     std::string out = table.render();
     for (const auto& [key, before] : who.at("live").items()) {
       const std::string now = values.contains(key) ? text(values.at(key)) : "removed";
-      out += "changed live: " + key + " is " + now + ", the next start has " + configured(before) +
-             "\n";
+      out.append("changed live: ").append(key).append(" is ").append(now);
+      out.append(", the next start has ").append(configured(before)).append("\n");
     }
     if (!who.at("live").empty()) out += "kvdctl config --save FILE writes this into kvd's file\n";
     return out;
