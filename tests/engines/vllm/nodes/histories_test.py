@@ -181,10 +181,13 @@ class Histories(unittest.TestCase):
         for relay in world.relays:
             relay.to_lose = int(source.random() < 0.1)  # a consumer notices by the next batch, which is empty
         engine, deadline = self.engine(source), time.monotonic() + PATIENCE_S
-        is_known = False
+        is_known = is_asked = False
         while not is_known and time.monotonic() < deadline:
-            if engine.ask([*mark, 1]) == 0:  # kvd need not have kept it the first time
+            stuck = world.indexer.free_stuck() if is_asked else 0
+            self.happened["stuck"] += stuck
+            if engine.ask([*mark, 1]) == 0 or stuck:  # kvd need not have kept it the first time
                 since = time.monotonic()
+            is_asked = True
             is_known = poll_until(
                 lambda: world.known(mark) == {BLOCK} and world.router.credited([*mark, 1]) == BLOCK, PATIENCE_S / 6
             )

@@ -22,6 +22,7 @@ from served import HttpServer
 ROUTERS = os.environ.get("KVDTEST_ROUTERS", "")
 NEW_NETWORK = 0x40000000
 _CREDIT = re.compile(r"KV prefix decision.*credited_prefix_tokens\S*?=\S*?(\d+)")
+_WORKER = re.compile(r"worker_id=(\d+)")
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -51,10 +52,26 @@ class Indexer(HttpServer):
         command = [f"{ROUTERS}/bin/python", "-m", "dynamo.indexer", "--port", str(port), "--threads", "1"]
         super().__init__(command, port, {"PATH": os.environ["PATH"]}, folder / f"indexer{port}.log")
         self.wait()
+        self._streams, self._block = streams, block
         for stream in streams:
-            told = {"instance_id": stream.number, "endpoint": stream.events, "replay_endpoint": stream.replay}
-            status, text = self.ask("POST", "/register", {**told, "model_name": "m", "block_size": block})
-            assert status < 300, text
+            self._register(stream)
+
+    def _register(self, stream: Stream) -> None:
+        told = {"instance_id": stream.number, "endpoint": stream.events, "replay_endpoint": stream.replay}
+        status, text = self.ask("POST", "/register", {**told, "model_name": "m", "block_size": self._block})
+        assert status < 300, text
+
+    def free_stuck(self) -> int:
+        """Registers anew those whose engine died while it was asked for a replay: version 1.6.1 waits for ever."""
+        stuck = {}
+        for line in _COLOUR.sub("", self.log).splitlines():
+            if number := _WORKER.search(line):
+                stuck[int(number[1])] = "Requesting replay" in line
+        for stream in self._streams:
+            if stuck.get(stream.number):
+                self.ask("POST", "/unregister", {"instance_id": stream.number, "model_name": "m"})
+                self._register(stream)
+        return sum(stuck.values())
 
     def found(self, prompt: list[int]) -> dict[str, dict[str, Any]]:
         """By engine, in its own words."""
