@@ -19,7 +19,7 @@ from kvd_vllm import TESTED_VLLM
 
 # What a vLLM that lacks a name goes without.
 MEMORY, BLOCKS, SCHEDULING = "level 1", "level 2", "level 3"
-ELASTIC, EVENTS, TRACES = "elastic", "KV events", "traces"
+ELASTIC, EVENTS, TRACES, LAYERS = "elastic", "KV events", "traces", "layers"
 
 
 class Finding(NamedTuple):
@@ -82,7 +82,7 @@ NEEDED = {
         Name(_BASE, "KVConnectorBase_V1.shutdown", ("self",)),
         Name(_BASE, "KVConnectorBase_V1.requires_kv_delivery"),
         Name(_BASE, "KVConnectorBase_V1.get_required_kvcache_layout", ("vllm_config",)),
-        Name("vllm.platforms", "current_platform.is_cuda"),
+        *_of("vllm.platforms", "current_platform", "is_cpu", "is_cuda"),
         Name("vllm.engine.arg_utils", "EngineArgs.create_engine_config"),
         Name(_BASE, "KVConnectorBase_V1.get_transfer_results", ("self", "finished_req_ids")),
         Name(_BASE, "KVConnectorTransferResults.failed_recving"),
@@ -200,6 +200,26 @@ NEEDED = {
         Name("vllm.v1.worker.gpu_model_runner", "GPUModelRunner._build_attention_metadata", None,
              ("fill_(NULL_BLOCK_ID)",)),
     ),
+    # That each layer's attention asks before and after, and finds its blocks by what the forward context
+    # has for it.
+    LAYERS: (
+        Name(_BASE, "KVConnectorBase_V1.start_load_kv", ("self", "forward_context", "kwargs")),
+        Name(_BASE, "KVConnectorBase_V1.wait_for_layer_load", ("self", "layer_name")),
+        Name(_BASE, "KVConnectorBase_V1.save_kv_layer",
+             ("self", "layer_name", "kv_layer", "attn_metadata", "kwargs")),
+        *_of(_OUTPUT, "SchedulerOutput", "has_sync_kv_loads", "finished_req_ids", "preempted_req_ids"),
+        Name(_OUTPUT, "NewRequestData.block_ids"),
+        *_of("vllm.forward_context", "ForwardContext", "attn_metadata", "slot_mapping"),
+        *_of("vllm.config.cache", "CacheConfig", "kv_cache_memory_bytes", "num_gpu_blocks_override"),
+        *_of("vllm.config.scheduler", "SchedulerConfig", "max_num_seqs", "long_prefill_token_threshold",
+             "scheduler_cls"),
+        Name("vllm.v1.worker.kv_connector_model_runner_mixin", "KVConnectorModelRunnerMixin", None,
+             ("not scheduler_output.has_sync_kv_loads",)),
+        Name("vllm.model_executor.layers.attention.attention", "unified_kv_cache_update", None,
+             ("layer_slot_mapping",)),
+        Name("vllm.v1.attention.backends.cpu_attn", "CPUAttentionBackendImpl.forward", None,
+             ("block_table=attn_metadata.block_table",)),
+    ),
     # The scheduler classes are not public.
     SCHEDULING: (
         Name("vllm.v1.core.sched.async_scheduler", "AsyncScheduler._update_after_schedule"),
@@ -264,7 +284,7 @@ def what_is_off() -> dict[str, str]:
             fault = _absence_of(name) if is_used else ""
             if fault:
                 off[level] = f"{name.module}.{name.path}: {fault}"
-    for level in (BLOCKS, ELASTIC, SCHEDULING, EVENTS, TRACES):
+    for level in (BLOCKS, ELASTIC, SCHEDULING, EVENTS, TRACES, LAYERS):
         if MEMORY in off:
             off.setdefault(level, off[MEMORY])
     return off

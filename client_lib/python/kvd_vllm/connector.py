@@ -89,6 +89,15 @@ class KvdConnector(KVConnectorBase_V1, SupportsHMA):
 
     _cache_hit_source = _hit_source()
 
+    def __new__(cls, vllm_config: VllmConfig, *rest: Any, **named: Any) -> Any:
+        """With the option `layers` another connector takes the place of this one."""
+        transfer = vllm_config.kv_transfer_config
+        if transfer is None or not options.parse(transfer.kv_connector_extra_config).layers:
+            return super().__new__(cls)
+        from kvd_vllm.layers.connector import LayersConnector
+
+        return LayersConnector(vllm_config, *rest, **named)
+
     def __init__(
         self, vllm_config: VllmConfig, role: KVConnectorRole, kv_cache_config: KVCacheConfig
     ) -> None:

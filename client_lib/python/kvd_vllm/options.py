@@ -22,6 +22,7 @@ class Options(NamedTuple):
     handoff_s: float = 60.0  # KVD_VLLM_HANDOFF_S; how long a prompt is kept for a decode engine
     elastic: bool = False  # KVD_VLLM_ELASTIC; the KV cache grows and shrinks with what is wanted
     elastic_kept_bytes: int = 0  # KVD_VLLM_ELASTIC_KEPT_BYTES; what it never gives back
+    layers: bool = False  # KVD_VLLM_LAYERS; layers that HBM lacks are fetched from DRAM in each step
 
 
 _VARIABLES = {
@@ -36,6 +37,7 @@ _VARIABLES = {
     "handoff_s": "KVD_VLLM_HANDOFF_S",
     "elastic": "KVD_VLLM_ELASTIC",
     "elastic_kept_bytes": "KVD_VLLM_ELASTIC_KEPT_BYTES",
+    "layers": "KVD_VLLM_LAYERS",
 }
 _YES, _NO = ("1", "true", "yes", "on"), ("", "0", "false", "no", "off")
 
@@ -112,4 +114,5 @@ _VALUES: dict[str, Callable[[str, Any], Any]] = {
     "handoff_s": seconds_of,
     "elastic": is_on,
     "elastic_kept_bytes": bytes_of,
+    "layers": is_on,
 }

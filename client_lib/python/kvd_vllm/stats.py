@@ -27,6 +27,8 @@ COUNTERS = {
     "unanswered_calls": "Calls of the engine that kvd did not answer, or not in time.",
     "grown_blocks": "Blocks of an elastic KV cache that got memory.",
     "given_back_blocks": "Blocks of an elastic KV cache whose memory went back to kvd.",
+    "layer_blocks_fetched": "Blocks of one layer each that were fetched from kvd's DRAM for a step.",
+    "layer_blocks_stored": "Blocks of one layer each that were written to kvd's DRAM.",
 }
 GAUGES = {
     "granted_blocks": "Blocks that requests may have now, of an elastic KV cache.",

@@ -22,10 +22,11 @@ class TheOptions(unittest.TestCase):
         self.assertEqual(parse(given, variables), Options("/b", "two", False, 1.0))
         given = {"prefixes": False, "parking": "no", "step_budget_s": 0.001, "load_timeout_s": 3, "handoff_s": 5}
         found = parse(given, {"KVD_VLLM_STEP_BUDGET_S": "1"})
-        self.assertEqual(found[4:], (False, False, 0.001, 3.0, 5.0, False, 0))
+        self.assertEqual(found[4:], (False, False, 0.001, 3.0, 5.0, False, 0, False))
         elastic = {"KVD_VLLM_ELASTIC": "1", "KVD_VLLM_ELASTIC_KEPT_BYTES": "1048576"}
-        self.assertEqual(parse({}, elastic)[9:], (True, 1 << 20))
-        self.assertEqual(parse({"elastic": False, "elastic_kept_bytes": 5}, elastic)[9:], (False, 5))
+        self.assertEqual(parse({}, elastic)[9:11], (True, 1 << 20))
+        self.assertEqual(parse({"elastic": False, "elastic_kept_bytes": 5}, elastic)[9:11], (False, 5))
+        self.assertTrue(parse({}, {"KVD_VLLM_LAYERS": "yes"}).layers)
 
     def test_that_are_slips_are_refused_by_name(self) -> None:
         for extra, said in (

@@ -1,0 +1,68 @@
+"""Which layers of which request stay in HBM. Pure, so that something that knows goals can take its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+
+class Running(NamedTuple):
+    """A request in a step. Its tokens from `before` up to `after` are computed."""
+
+    names: tuple[int, ...]  # vLLM's blocks of it, in the order of its tokens
+    before: int
+    after: int
+
+
+class Placement(NamedTuple):
+    resident: list[frozenset[int]]  # for each request its layers that stay in HBM
+    windows: int  # layers after each other, so many of which may be staged at a time
+
+
+class NoRoom(Exception):
+    """Says what does not fit."""
+
+
+MOST_WINDOWS = 2  # one is read while the next is filled
+
+
+def interleaved(layers: int) -> list[int]:
+    """The layers in an order of which every beginning lies evenly among all: then there is time to fetch
+    the streamed ones, and one layer more or less leaves the others where they are."""
+    bits = max(1, (layers - 1).bit_length())
+    return sorted(range(layers), key=lambda layer: f"{layer:0{bits}b}"[::-1])
+
+
+def partial_names(requests: Sequence[Running], tokens: int) -> set[int]:
+    """Blocks that are not full before the step, or not after it: these stay where they are written."""
+    found: set[int] = set()
+    for names, before, after in requests:
+        found.update(names[at // tokens] for at in (before, after) if at % tokens)
+    return found
+
+
+def pages_needed(names: int, partial: int, layers: int, resident: int, windows: int) -> int:
+    """The most pages that a step takes in which `names` blocks are read or written, `partial` of them
+    partial."""
+    streamed = layers - resident
+    return resident * names + streamed * partial + min(windows, streamed) * (names - partial)
+
+
+def least_pages(names: int, requests: int, cut: int, layers: int) -> int:
+    """With so many pages every step has room, if all names are in use by so many requests, of which
+    `cut` go on with a prompt that was cut within a block: these have two partial blocks."""
+    return pages_needed(names, min(names, requests + cut), layers, 0, 1)
+
+
+def place(requests: Sequence[Running], layers: int, pages: int, tokens: int) -> Placement:
+    """The same layers of all requests: as many as leave room for the others to be staged. Raises
+    NoRoom."""
+    names = {name for each in requests for name in each.names}
+    partial = len(partial_names(requests, tokens))
+    for windows in range(MOST_WINDOWS, 0, -1):
+        for count in range(layers, -1, -1):
+            if pages_needed(len(names), partial, layers, count, windows) <= pages:
+                stays = frozenset(interleaved(layers)[:count])
+                return Placement([stays] * len(requests), windows)
+    raise NoRoom(f"{len(names)} blocks of {layers} layers do not fit into {pages} pages")

@@ -1,0 +1,159 @@
+"""Where each block of each layer lies: in a page of HBM, in a row of DRAM, or in both.
+
+A page has one block of one layer. All layers share the pages. A row is never written twice, so what
+is late can never be taken for what came after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from kvd_vllm.layers.placement import NoRoom, Placement, Running, partial_names
+
+NOBODYS = 0  # the page that vLLM's padding names; zeros
+
+
+class Copy(NamedTuple):
+    """A block of a layer, to or from DRAM."""
+
+    row: int
+    page: int
+
+
+@dataclass
+class LayerPlan:
+    """One layer in one step."""
+
+    pages: dict[int, int] = field(default_factory=dict)  # by name: where the step finds it
+    fetch: list[Copy] = field(default_factory=list)  # before its attention
+    store: list[Copy] = field(default_factory=list)  # after its attention
+    is_staged: bool = False  # some of its pages are of a window
+
+
+@dataclass
+class Plan:
+    """What a worker does in a step. `out` comes first of all, and is over before anything else begins;
+    the rows `dead` are dropped when the step is over. The staged layers, in their order, take turns with
+    the windows."""
+
+    layers: list[LayerPlan]
+    out: list[Copy] = field(default_factory=list)
+    dead: list[int] = field(default_factory=list)
+    windows: int = 1
+
+
+class Table:
+    """Knows `layers` layers that share `pages` pages. A block has `tokens` tokens."""
+
+    def __init__(self, layers: int, pages: int, tokens: int) -> None:
+        self.pages = pages - 1  # that blocks may have
+        self._tokens = tokens
+        self._free = list(range(pages - 1, NOBODYS, -1))
+        self._page: list[dict[int, int]] = [{} for _ in range(layers)]
+        self._row: list[dict[int, int]] = [{} for _ in range(layers)]
+        self._rows = 0  # that there ever were
+        self._dead: list[int] = []
+
+    def release(self, names: Iterable[int]) -> None:
+        """The content of these blocks is not needed any more."""
+        for name in names:
+            for layer in range(len(self._page)):
+                self._give_up(layer, name)
+                self._forget_row(layer, name)
+
+    def step(self, requests: Sequence[Running], placement: Placement) -> Plan:
+        """Changes the table to what it is after the step. Raises NoRoom where the placement does not
+        fit, and KeyError where a block that is read was never written; the table is of no use then."""
+        tokens = self._tokens
+        used = {name for each in requests for name in each.names[: -(-each.after // tokens)]}
+        fresh = {
+            name
+            for names, before, after in requests
+            for name in names[-(-before // tokens) : -(-after // tokens)]
+        }
+        partial = partial_names(requests, tokens)
+        written = {name for names, before, after in requests
+                   for name in names[before // tokens : -(-after // tokens)]}  # fmt: skip
+        full = {name for names, _, after in requests for name in names[: after // tokens]}
+        stays: dict[int, frozenset[int]] = {}
+        for each, resident in zip(requests, placement.resident, strict=True):
+            for name in each.names:
+                stays[name] = stays.get(name, frozenset()) | resident
+        plan = Plan([LayerPlan() for _ in self._page], windows=placement.windows)
+        self.release(fresh)
+        kept = [
+            {name for name in used if name in partial or layer in stays[name]}
+            for layer in range(len(self._page))
+        ]
+        for layer, names in enumerate(kept):
+            for name in sorted(used - names):
+                self._leave(layer, name, plan)
+        self._make_room(used, kept, plan)
+        windows: list[list[int]] = [[] for _ in range(placement.windows)]
+        turn = 0
+        for layer, names in enumerate(kept):
+            of = plan.layers[layer]
+            for name in sorted(names):
+                if name not in self._page[layer]:
+                    self._page[layer][name] = self._free.pop()
+                    self._fetch(layer, name, self._page[layer][name], name in fresh, of)
+                of.pages[name] = self._page[layer][name]
+            window = windows[turn % placement.windows]
+            for at, name in enumerate(sorted(used - names)):
+                if at == len(window):
+                    window.append(self._free.pop())
+                of.pages[name] = window[at]
+                self._fetch(layer, name, window[at], name in fresh, of)
+                of.is_staged = True
+            turn += of.is_staged
+            for name in sorted(written):
+                self._forget_row(layer, name)
+            for name in sorted(full):
+                if layer not in stays[name] and name not in self._row[layer]:
+                    of.store.append(Copy(self._new_row(layer, name), of.pages[name]))
+        for window in windows:
+            self._free += window
+        plan.dead, self._dead = self._dead, []
+        return plan
+
+    def _fetch(self, layer: int, name: int, page: int, is_fresh: bool, of: LayerPlan) -> None:
+        if not is_fresh:
+            of.fetch.append(Copy(self._row[layer][name], page))
+
+    def _make_room(self, used: set[int], kept: list[set[int]], plan: Plan) -> None:
+        """Blocks that the step does not use make way as far as it needs their pages."""
+        new = sum(name not in self._page[layer] for layer, names in enumerate(kept) for name in names)
+        sizes = [len(used - names) for names in kept if used - names]
+        need = new + sum(max(sizes[turn :: plan.windows], default=0) for turn in range(plan.windows))
+        for layer in range(len(self._page)):
+            for name in sorted(self._page[layer].keys() - used):
+                if len(self._free) >= need:
+                    return
+                self._leave(layer, name, plan)
+        if len(self._free) < need:
+            raise NoRoom(f"a step takes {need} more pages, and {len(self._free)} are free")
+
+    def _leave(self, layer: int, name: int, plan: Plan) -> None:
+        page = self._page[layer].get(name)
+        if page is None:
+            return
+        if name not in self._row[layer]:
+            plan.out.append(Copy(self._new_row(layer, name), page))
+        self._give_up(layer, name)
+
+    def _give_up(self, layer: int, name: int) -> None:
+        page = self._page[layer].pop(name, None)
+        if page is not None:
+            self._free.append(page)
+
+    def _new_row(self, layer: int, name: int) -> int:
+        self._rows += 1
+        self._row[layer][name] = self._rows
+        return self._rows
+
+    def _forget_row(self, layer: int, name: int) -> None:
+        row = self._row[layer].pop(name, None)
+        if row is not None:
+            self._dead.append(row)

@@ -1,0 +1,169 @@
+"""Streamed layers on real vLLM processes: with blocks that its HBM does not hold a vLLM answers as one
+that has memory for all, bit for bit where the batches are the same.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import unittest
+from typing import Any
+
+import ctest
+from kvd_process import KvdProcess
+from vllm_process import Bench, Engine, on_kvd, scribble_over_dram
+
+PAGE, LAYERS, BLOCK = 64 << 10, 4, 32  # the tiny model's: a block of a layer, and its tokens
+FETCHED, STORED = "kvd_layer_blocks_fetched", "kvd_layer_blocks_stored"
+PATIENT = {"layers": True, "load_timeout_s": 120}  # the machine may be busy
+WITH_COUNTS = {"disable_log_stats": False}
+PLENTY = 64 << 20  # stock's memory
+
+
+def room(pages: int, names: int, requests: int = 6, **more: Any) -> dict[str, Any]:
+    """An engine's. `names`: vLLM's blocks, the one that it pads with among them."""
+    return {
+        "kv_cache_memory_bytes": pages * PAGE, "num_gpu_blocks_override": names, "max_num_seqs": requests,
+        **WITH_COUNTS, **more,
+    }  # fmt: skip
+
+
+def stocks(engine: dict[str, Any]) -> dict[str, Any]:
+    """The same with memory for all. Where blocks are so few that requests are preempted, stock has as few."""
+    return {**engine, "kv_cache_memory_bytes": PLENTY}
+
+
+def some_prompts(count: int, tokens: int, shared: int = 0) -> list[list[int]]:
+    source = random.Random(41)
+    head = [source.randrange(3, 2048) for _ in range(shared)]
+    return [head + [source.randrange(3, 2048) for _ in range(tokens - shared)] for _ in range(count)]
+
+
+# Six requests take 41 blocks, of which 22 fit with all layers.
+TIGHT = {"engine": room(88, 50)}
+# What fits 1.5 times into the request.
+ALONE = {
+    "engine": room(4 * 31, 50, requests=1, max_model_len=1536, max_num_batched_tokens=512),
+    "prompts": some_prompts(1, 1000), "answer": 500,
+}  # fmt: skip
+# Ten of the 24 requests fit, as each has 6 blocks. vLLM has names for all.
+MANY = {
+    "engine": room(240, 145, requests=24), "prompts": some_prompts(24, 100), "answer": 93,
+}  # fmt: skip
+CHUNKS = {"engine": room(88, 50, max_num_batched_tokens=72, enable_chunked_prefill=True)}
+# Some begin as others do: in one step, and with blocks that nobody used meanwhile.
+SHARED = {
+    "engine": room(72, 50, enable_prefix_caching=True), "prompts": some_prompts(6, 150, shared=96), "answer": 60,
+}  # fmt: skip
+AGAIN = {**SHARED, "same": True, "prompts": some_prompts(6, 170, shared=96)[::-1]}
+# vLLM has too few blocks, so it preempts; 60 pages are 15 blocks with all layers.
+PREEMPTED = {"engine": room(60, 33, max_model_len=1000)}
+ROUNDS = {
+    "tight": TIGHT, "alone": ALONE, "many": MANY, "chunks": CHUNKS, "shared": SHARED, "again": AGAIN,
+    "preempted": PREEMPTED,
+}  # fmt: skip
+
+
+def setUpModule() -> None:
+    global bench, stock
+    bench = Bench()
+    unittest.addModuleCleanup(bench.close)
+    rounds = [{**each, "engine": stocks(each["engine"])} for each in ROUNDS.values()]
+    stock = dict(zip(ROUNDS, bench.answers("stock", rounds), strict=True))
+
+
+class Layers(unittest.TestCase):
+    def setUp(self) -> None:
+        self.kvd = self.enterContext(KvdProcess(slabs=40, dram_slabs=48))
+
+    def rounds(self, names: list[str], **given: Any) -> dict[str, dict[str, Any]]:
+        rounds = [{**ROUNDS[name], "engine": {**ROUNDS[name]["engine"], **on_kvd(PATIENT)}} for name in names]
+        found = bench.answers("layers", rounds, self.kvd.endpoint, **given)
+        return dict(zip(names, found, strict=True))
+
+    def with_connector(self, name: str, engine: dict[str, Any]) -> dict[str, Any]:
+        """The tight round's answers with a connector of broken_layers.py."""
+        connector = {
+            **on_kvd(PATIENT)["kv_transfer_config"], "kv_connector": name,
+            "kv_connector_module_path": "layers.broken_layers",
+        }  # fmt: skip
+        rounds = [{"engine": {**engine, "kv_transfer_config": connector}}]
+        return bench.answers(name, rounds, self.kvd.endpoint)[0]
+
+    def expect_stocks(self, found: dict[str, Any], name: str) -> None:
+        self.assertEqual(found["tokens"], stock[name]["tokens"])
+        self.assertEqual(found["logprobs"], stock[name]["logprobs"])
+        self.assertEqual(found["scheduled"], stock[name]["scheduled"])
+        counts = {key: found["counters"].get(key) for key in (FETCHED, STORED, "num_preemptions")}
+        print(name, json.dumps(counts), flush=True)
+
+    def test_answers_are_stocks(self) -> None:
+        found = self.rounds(list(ROUNDS))
+        for name, each in found.items():
+            with self.subTest(name):
+                self.expect_stocks(each, name)
+                self.assertGreater(each["counters"][FETCHED], 100)
+        for name in ("tight", "alone", "many", "chunks"):
+            self.assertEqual(found[name]["counters"]["num_preemptions"], 0)
+            self.assertEqual(found[name]["scheduled"], found[name]["needed"])
+        self.assertGreater(found["preempted"]["counters"]["num_preemptions"], 0)
+        self.assertLess(found["shared"]["scheduled"], found["shared"]["needed"])
+        self.assertLess(found["again"]["scheduled"], found["again"]["needed"])
+        tokens = {token for answer in stock["tight"]["tokens"] for token in answer}
+        self.assertGreater(len(tokens), 100)
+        self.assertTrue(self.kvd.all_returned())
+
+    def test_layers_are_placed_and_moved_at_random(self) -> None:
+        for name in ("RandomLayers", "NoLayerStays"):
+            found = self.with_connector(name, room(400, 60))
+            self.expect_stocks(found, "tight")
+            self.assertGreater(found["counters"][FETCHED], 5000)
+
+    def test_a_load_that_was_left_out_is_seen(self) -> None:
+        found = self.with_connector("LeavesOneOut", TIGHT["engine"])
+        self.assertNotEqual(found["logprobs"], stock["tight"]["logprobs"])
+
+    def test_a_window_that_is_written_too_early_is_seen(self) -> None:
+        found = self.with_connector("WritesEarly", TIGHT["engine"])
+        self.assertNotEqual(found["logprobs"], stock["tight"]["logprobs"])
+
+    def test_what_streams_is_kvds_dram(self) -> None:
+        with bench.engine("scribbled", self.kvd.endpoint, PATIENT, **TIGHT, pause_at=100) as engine:
+            engine.wait_for_pause()
+            scribble_over_dram(self.kvd.process.pid)
+            engine.go_on()
+            found = engine.answers()[0]
+        self.assertNotEqual(found["tokens"], stock["tight"]["tokens"])
+
+    def test_without_kvd_the_engine_ends(self) -> None:
+        """What is away is gone, and no token is made up."""
+        with bench.engine("alone", self.kvd.endpoint, PATIENT, **TIGHT, pause_at=100) as engine:
+            engine.wait_for_pause()
+            self.kvd.kill()
+            engine.go_on()
+            self.expect_end(engine)
+
+    def test_where_dram_is_full_the_engine_ends(self) -> None:
+        kvd = self.enterContext(KvdProcess(slabs=40, dram_slabs=2))
+        with bench.engine("full", kvd.endpoint, PATIENT, **TIGHT) as engine:
+            self.expect_end(engine)
+
+    def expect_end(self, engine: Engine) -> None:
+        self.assertNotEqual(engine.status(), 0)
+        self.assertIn("blocks of streamed layers are out of reach", engine.log)
+
+    def test_what_cannot_be_streamed_is_refused_at_the_start(self) -> None:
+        for name, engine, said in (
+            ("many", room(70, 50), "50 blocks and 6 requests take 71 pages"),
+            ("names", {}, "--num-gpu-blocks-override"),
+            ("scheduler", {**room(88, 50), "scheduler_cls": "kvd_vllm.KvdScheduler"}, "take --scheduler-cls"),
+            ("type", {**room(88, 50), "dtype": "bfloat16"}, "--dtype float32"),
+        ):
+            with self.subTest(name), bench.engine(name, self.kvd.endpoint, PATIENT, engine=engine) as refused:
+                self.assertNotEqual(refused.status(), 0)
+                self.assertIn("KvdRequired: kvd: layers cannot be streamed", refused.log)
+                self.assertIn(said, refused.log)
+
+
+if __name__ == "__main__":
+    ctest.main()
