@@ -110,18 +110,4 @@ Result<std::unique_ptr<LoadPolicy>> make_load_policy(std::string_view policy) {
   return make_error(ErrorCode::kInvalidArgument, std::move(message));
 }
 
-std::string_view load_preset(Workload workload) {
-  switch (workload) {
-    case Workload::kOneShotChat:
-    case Workload::kSharedResidentPrefix:
-    case Workload::kTcpNetworkFiles:
-      return "never";
-    case Workload::kRotatingPrefixes:
-    case Workload::kLargeModelLongPrompt:
-    case Workload::kSessionMigration:
-      break;
-  }
-  return "always";
-}
-
 }  // namespace kvd::planner

@@ -99,16 +99,4 @@ class NeverLoadPolicy final : public LoadPolicy {
 /// Errors: InvalidArgument naming those that exist.
 [[nodiscard]] Result<std::unique_ptr<LoadPolicy>> make_load_policy(std::string_view policy);
 
-/// The article's verdicts, as starting points where nothing has been measured yet.
-enum class Workload : std::uint8_t {
-  kOneShotChat,           ///< never: nothing comes back
-  kSharedResidentPrefix,  ///< never: it stays in HBM by itself
-  kTcpNetworkFiles,       ///< never: slower than prefill
-  kRotatingPrefixes,      ///< always: there are more of them than HBM holds
-  kLargeModelLongPrompt,  ///< always: 70B and more, over 10,000 tokens
-  kSessionMigration,      ///< always: the other machine has nothing
-};
-/// The load policy to start with.
-[[nodiscard]] std::string_view load_preset(Workload workload);
-
 }  // namespace kvd::planner

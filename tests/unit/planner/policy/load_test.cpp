@@ -136,15 +136,5 @@ TEST(MeasuredCrossover, TriesTheOtherChoiceTheRarerTheMoreItCosts) {
   EXPECT_EQ(explored(13e9, 10'000), 10) << "computing takes ten times as long";
 }
 
-TEST(LoadPresets, NameAPolicyThatExists) {
-  for (const auto workload : {Workload::kOneShotChat, Workload::kSharedResidentPrefix,
-                              Workload::kTcpNetworkFiles, Workload::kRotatingPrefixes,
-                              Workload::kLargeModelLongPrompt, Workload::kSessionMigration}) {
-    EXPECT_TRUE(make_load_policy(load_preset(workload)).ok());
-  }
-  EXPECT_EQ(load_preset(Workload::kOneShotChat), "never");
-  EXPECT_EQ(load_preset(Workload::kSessionMigration), "always");
-}
-
 }  // namespace
 }  // namespace kvd::planner
