@@ -69,11 +69,4 @@ std::int32_t PrefillCosts::retained_layers(Tokens tokens) const {
   return retained;
 }
 
-std::vector<std::int32_t> kept_layers(std::int32_t layers, std::int32_t retained) {
-  std::vector<std::int32_t> kept;
-  kept.reserve(static_cast<std::size_t>(retained));
-  for (std::int32_t i = 0; i < retained; ++i) kept.push_back((i + 1) * layers / retained - 1);
-  return kept;
-}
-
 }  // namespace kvd::planner

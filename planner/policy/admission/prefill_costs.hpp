@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
 
 #include "ipc/vocabulary/result.hpp"
 #include "ipc/vocabulary/units.hpp"
@@ -39,12 +38,5 @@ struct PrefillCosts {
 
 /// Errors: InvalidArgument naming the rate or size that is out of range.
 [[nodiscard]] Status check(const PrefillCosts& costs);
-
-/// Says which `retained` of `layers` layers stay, 0-based and evenly spread, the first of each
-/// stretch leaving: floor((i + 1) L / x) - 1. A running kvd does not use this: its prompts keep all
-/// blocks until room is short (planner/MODEL.md).
-/// Source: LayerKV sec. 3.1.2 (8 layers, 4 kept: 1, 3, 5, 7); the rule for an x that does not
-/// divide L is ours.
-[[nodiscard]] std::vector<std::int32_t> kept_layers(std::int32_t layers, std::int32_t retained);
 
 }  // namespace kvd::planner

@@ -288,14 +288,6 @@ TEST(PrefillCosts, TokensWithinIsTheLastThatFits) {
   }
 }
 
-TEST(KeptLayers, EvenlySpreadTheFirstOfEachStretchLeaves) {
-  using Layers = std::vector<std::int32_t>;
-  EXPECT_EQ(kept_layers(8, 4), (Layers{1, 3, 5, 7}));
-  EXPECT_EQ(kept_layers(8, 0), Layers{});
-  EXPECT_EQ(kept_layers(4, 4), (Layers{0, 1, 2, 3}));
-  EXPECT_EQ(kept_layers(9, 2), (Layers{3, 8}));
-}
-
 AdmissionDecision decide(std::string_view policy, const AdmissionSnapshot& snapshot) {
   return *(*all_policies().admission(policy))->decide(snapshot);
 }
