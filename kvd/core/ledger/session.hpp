@@ -42,6 +42,7 @@ struct Domain {
 struct Region {
   RegionId id;
   std::vector<SlabIndex> slabs;
+  std::optional<RegionName> name{};  ///< of one that an earlier daemon granted
 };
 /// What stands at a position of a region or a space.
 struct Backing {

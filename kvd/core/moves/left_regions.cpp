@@ -27,7 +27,7 @@ void LeftRegions::adopt(const AdoptRegions& left) {
       fits = fits && store_.hbm.device_of(slab) == device;  // pools may have another size now
     }
     if (fits && pool::lease(pool, {id, one.domain, EngineId()}, at)) {
-      left_.emplace(one.name, Left{one.proof, one.domain, {id, one.slabs}});
+      left_.emplace(one.name, Left{one.proof, one.domain, {id, one.slabs, one.name}});
       continue;
     }
     for (const SlabIndex slab : one.slabs) {
@@ -48,23 +48,33 @@ void LeftRegions::on_claim(const Command& command, const ClaimRegion& claim) {
       found != left_.end() && found->second.proof == claim.proof &&
       found->second.domain == session.info.domain && !session.ranks &&
       store_.hbm.device_of(found->second.region.slabs.front()) == session.share().device;
-  if (!is_its) {
+  if (is_its) {
+    give(session, std::move(found->second.region));
+    left_.erase(found);
+  }
+  const auto& regions = session.leases.regions;
+  const auto region = std::find_if(regions.begin(), regions.end(), [&](const auto& each) {
+    return each.second.name == claim.name;
+  });
+  if (region == regions.end()) {
     return context_.refuse(command, ErrorCode::kNotFound,
                            "no such region of an earlier kvd waits for this engine: it keeps its "
                            "memory as it is, and gets a new region by allocating one");
   }
-  Region region = std::move(found->second.region);
-  left_.erase(found);
+  const auto& [id, its] = *region;
+  context_.reply(command,
+                 RegionReply{id, store_.tiers.hbm().with(its.slabs.front()).config().slab_bytes,
+                             static_cast<std::uint32_t>(its.slabs.size())});
+}
+
+void LeftRegions::give(Session& session, Region region) {
   pool::TierPool& pool = store_.tiers.hbm().with(region.slabs.front());
   pool::claim(pool, region.id, session.id);
   for (const SlabIndex slab : region.slabs) pool.set_mapped(slab, session.id, true);
-  const Bytes slab_bytes = pool.config().slab_bytes;
-  const auto count = static_cast<std::uint32_t>(region.slabs.size());
   Bytes& orphaned = session.info.orphaned;
-  orphaned -= std::min(orphaned, slab_bytes * std::int64_t{count});
+  orphaned -= std::min(orphaned, pool.config().slab_bytes * std::ssize(region.slabs));
   const RegionId id = region.id;
   session.leases.regions.emplace(id, std::move(region));
-  context_.reply(command, RegionReply{id, slab_bytes, count});
 }
 
 bool LeftRegions::expire() {

@@ -22,7 +22,8 @@ class LeftRegions {
       : context_(context), store_(store), requests_(requests), spaces_(spaces) {}
 
   void adopt(const AdoptRegions& left);
-  /// A wrong proof and another domain get the answer to a name that is not there.
+  /// A wrong proof and another domain get the answer to a name that is not there. A session that
+  /// asks again gets the same answer.
   void on_claim(const Command& command, const ClaimRegion& claim);
   /// At each tick. True: memory has been let go.
   bool expire();
@@ -33,6 +34,7 @@ class LeftRegions {
     DomainId domain;
     Region region;
   };
+  void give(Session& session, Region region);
   void renew(SlabIndex slab);
 
   Context& context_;

@@ -332,7 +332,8 @@ TEST(ControllerLeftRegions, TheEngineThatProvesItHasTheSameSlabsAgain) {
   ASSERT_EQ(left.world.code(reply), ErrorCode::kOk);
   EXPECT_EQ(std::get<RegionReply>(reply->body).slabs, 2u);
   EXPECT_EQ(left.world.controller->region_bytes(left.engine), kSlab * 2);
-  EXPECT_EQ(left.claim(left.engine, left.proof), ErrorCode::kNotFound) << "it was claimed";
+  const EngineId other = left.world.attach({}, DomainId(1), true);
+  EXPECT_EQ(left.claim(other, left.proof), ErrorCode::kNotFound) << "it was claimed";
   left.world.pass(seconds(11));
   left.world.feed(Tick{});
   EXPECT_EQ(left.free(), kSlab * 2);
@@ -340,6 +341,23 @@ TEST(ControllerLeftRegions, TheEngineThatProvesItHasTheSameSlabsAgain) {
   EXPECT_EQ(left.world.code(left.world.command(left.engine, ReleaseRegion{id})), ErrorCode::kOk);
   left.world.finish_copies();
   EXPECT_EQ(left.free(), kSlab * 4);
+}
+
+TEST(ControllerLeftRegions, ASessionThatMissedTheAnswerHasItAgainHoweverLate) {
+  Left left;
+  const ClaimRegion claim{left.name, left.proof};
+  const auto first = left.world.command(left.engine, claim);
+  ASSERT_EQ(left.world.code(first), ErrorCode::kOk);
+  left.world.pass(seconds(11));
+  left.world.feed(Tick{});
+  const auto again = left.world.command(left.engine, claim);
+  ASSERT_EQ(left.world.code(again), ErrorCode::kOk);
+  const RegionId id = std::get<RegionReply>(first->body).region;
+  EXPECT_EQ(std::get<RegionReply>(again->body).region, id);
+  EXPECT_EQ(std::get<RegionReply>(again->body).slabs, 2u);
+  EXPECT_EQ(left.world.controller->region_bytes(left.engine), kSlab * 2);
+  EXPECT_EQ(left.world.code(left.world.command(left.engine, ReleaseRegion{id})), ErrorCode::kOk);
+  EXPECT_EQ(left.claim(left.engine, left.proof), ErrorCode::kNotFound) << "it has handed it back";
 }
 
 TEST(ControllerLeftRegions, WhatNobodyClaimsGetsNewMemory) {
