@@ -7,53 +7,50 @@
 namespace kvd::client {
 namespace {
 
-/// False: the daemon does not have it.
-bool claim_one(const SessionPtr& session, RegionBook::Grant& grant, TimePoint deadline) {
-  if (grant.session.lock() == session) return true;
-  const auto region = answer_of<wire::AllocateReplyBody>(
-      session->call(grant.claim, deadline),
-      [](const wire::AllocateReplyBody& granted) { return RegionId(granted.region); });
-  if (!region.ok()) return false;
-  grant.daemon_id = *region;
+Status claim_one(const SessionPtr& session, RegionBook::Grant& grant, TimePoint deadline) {
+  if (grant.session.lock() == session) return {};
+  KVD_ASSIGN_OR_RETURN(grant.daemon_id,
+                       answer_of<wire::AllocateReplyBody>(
+                           session->call(grant.claim, deadline),
+                           [](const auto& granted) { return RegionId(granted.region); }));
   grant.session = session;
-  return true;
+  return {};
 }
 
 // Positions behind which stands memory of this process are no part, and nothing stands there to the
 // daemon.
-void claim_space(const SessionPtr& session, RegionBook::Entry& entry, TimePoint deadline) {
-  bool all = true;
-  for (auto& [id, part] : *entry.parts) all = claim_one(session, part.grant, deadline) && all;
-  if (!all) return;
+Status claim_space(const SessionPtr& session, RegionBook::Entry& entry, TimePoint deadline) {
+  Status claimed;
+  for (auto& [id, part] : *entry.parts) {
+    if (Status one = claim_one(session, part.grant, deadline); !one.ok()) claimed = std::move(one);
+  }
+  KVD_TRY(claimed);
+  if (entry.grant.session.lock() == session) return {};
   wire::SpaceCommand open;
   open.body.slabs = static_cast<std::uint32_t>(entry.mapping->mapped.size());
-  const auto space = value_of(session->call(open, deadline));
-  if (!space.ok()) return;
+  KVD_ASSIGN_OR_RETURN(const std::uint64_t space, value_of(session->call(open, deadline)));
   for (const auto& [id, part] : *entry.parts) {
     wire::SpaceCommand place;
-    place.body.space = *space;
+    place.body.space = space;
     place.body.region = part.grant.daemon_id.value;
     place.positions = part.positions;
-    if (session->call(place, deadline).ok()) continue;
-    (void)session->call(wire::FinishCommand{space_target(RegionId(*space))}, deadline);
-    return;
+    KVD_TRY(session->call(place, deadline));
   }
-  entry.grant = {RegionId(*space), session, {}};
+  entry.grant = {RegionId(space), session, {}};
+  return {};
 }
 
 }  // namespace
 
 void DaemonLink::claim(const SessionPtr& session, TimePoint deadline) {
   if (claimed_for_.lock() == session) return;
-  claimed_for_ = session;
+  bool answered = true;
   for (auto& [id, entry] : regions_.all()) {
-    if (entry.grant.session.lock() == session) continue;
-    if (entry.parts) {
-      claim_space(session, entry, deadline);
-    } else {
-      (void)claim_one(session, entry.grant, deadline);
-    }
+    const Status told = entry.parts ? claim_space(session, entry, deadline)
+                                    : claim_one(session, entry.grant, deadline);
+    answered = answered && told.code() != ErrorCode::kDeadlineExceeded;
   }
+  if (answered) claimed_for_ = session;
 }
 
 }  // namespace kvd::client

@@ -56,7 +56,8 @@ class DaemonLink {
 
  private:
   /// Tells a daemon that the session is new to what of an earlier daemon's it has: what that daemon
-  /// has written down is the session's again. The rest stays as it is, and counts as orphaned.
+  /// has written down is the session's again. The rest stays as it is, and counts as orphaned. What
+  /// is answered late is asked again by the next call.
   void claim(const SessionPtr& session, TimePoint deadline);
 
   const pid_t owner_ = this_process();

@@ -55,7 +55,6 @@ kvd_client::Region Regions::keep(RegionBook::Entry entry) {
 
 void Regions::attach_where_lost() {
   constexpr Nanoseconds kPatience = std::chrono::seconds(1);
-  if (!link_.connector().session()->gone()) return;
   (void)link_.on_memory(kPatience, [](const SessionPtr&, TimePoint) { return Status(); });
 }
 

@@ -32,10 +32,21 @@ constexpr seconds kLong{30};
 class ClientTest : public testing::Test {
  protected:
   void start_daemon(std::uint8_t boot = 1) {
-    daemon_.reset();
     MiniDaemon::Script script;
     script.boot = boot;
+    start_daemon(script);
+  }
+  void start_daemon(const MiniDaemon::Script& script) {
+    daemon_.reset();
     daemon_ = std::make_unique<MiniDaemon>(folder_, script);
+  }
+  /// A daemon that gives back what is claimed, and so many answers for now.
+  void start_next_daemon(std::uint32_t answers) {
+    MiniDaemon::Script script;
+    script.boot = 2;
+    script.takes_back = true;
+    script.answers = answers;
+    start_daemon(script);
   }
 
   kvd_client::Result<Client> open(std::uint32_t layers = 0,
@@ -241,7 +252,7 @@ TEST_F(ClientTest, EndsACallAtItsDeadline) {
   start_daemon();
   auto client = open();
   ASSERT_TRUE(client->ping(kLong).ok());
-  daemon_->change([](auto& script) { script.ignore_commands = true; });
+  daemon_->change([](auto& script) { script.answers = 0; });
   const auto begin = std::chrono::steady_clock::now();
   EXPECT_EQ(client->ping(milliseconds(100)).code(), ErrorCode::kDeadlineExceeded);
   EXPECT_LT(std::chrono::steady_clock::now() - begin, kLong);
@@ -250,7 +261,7 @@ TEST_F(ClientTest, EndsACallAtItsDeadline) {
 TEST_F(ClientTest, DoesNotWaitForAnotherThreadsCallBeyondItsDeadline) {
   start_daemon();
   auto client = open();
-  daemon_->change([](auto& script) { script.ignore_commands = true; });
+  daemon_->change([](auto& script) { script.answers = 0; });
   std::thread slow([&] { (void)client->ping(kLong); });
   ASSERT_TRUE(daemon_->wait_until([](const auto& seen) { return seen.sequences.size() == 1; }));
   EXPECT_EQ(client->ping(milliseconds(20)).code(), ErrorCode::kDeadlineExceeded);
@@ -330,9 +341,9 @@ TEST_F(ClientTest, NumbersCommandsWithoutAGap) {
   const std::vector<std::uint64_t> too_many(wire::kMaxRequestsPerStep + 1);
   EXPECT_EQ(client->place(too_many, kLong).code(), ErrorCode::kInvalidArgument);
   EXPECT_TRUE(client->ping(kLong).ok());
-  daemon_->change([](auto& script) { script.ignore_commands = true; });
+  daemon_->change([](auto& script) { script.answers = 0; });
   EXPECT_EQ(client->ping(milliseconds(200)).code(), ErrorCode::kDeadlineExceeded);
-  daemon_->change([](auto& script) { script.ignore_commands = false; });
+  daemon_->change([](auto& script) { script.answers = UINT32_MAX; });
   EXPECT_TRUE(client->ping(kLong).ok());
   EXPECT_THAT(daemon_->seen().sequences, ElementsAre(1u, 2u, 3u));
 }
@@ -511,6 +522,20 @@ TEST_F(ClientTest, TellsAFreshDaemonOfItsRegionsThoughNobodyCalls) {
   start_daemon(2);
   EXPECT_TRUE(daemon_->wait_until([](const auto& seen) { return seen.hellos.size() == 1; }));
   EXPECT_EQ(daemon_->seen().hellos[0].orphaned_bytes, MiniDaemon::kSlabBytes.size());
+}
+
+TEST_F(ClientTest, AsksAgainForARegionWhoseClaimIsAnsweredLateThoughNobodyCalls) {
+  start_daemon(1);
+  auto client = open();
+  const auto region = client->allocate_region(1, kLong);
+  ASSERT_TRUE(region.ok());
+  start_next_daemon(0);
+  EXPECT_TRUE(
+      daemon_->wait_until([](const auto& seen) { return seen.claimed_regions.size() == 2; }));
+  daemon_->change([](auto& script) { script.answers = UINT32_MAX; });
+  ASSERT_TRUE(client->ping(kLong).ok());
+  EXPECT_TRUE(client->free_region(region->id, kLong).ok());
+  EXPECT_THAT(daemon_->seen().finished_regions, ElementsAre(MiniDaemon::kTakenBack + 1));
 }
 
 TEST_F(ClientTest, ReportsLostRequestsOnceAndThenWorks) {

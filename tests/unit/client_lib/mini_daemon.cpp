@@ -184,6 +184,7 @@ void MiniDaemon::take_commands() {
   {
     const std::lock_guard lock(mutex_);
     if (script_.leave_commands) return;
+    send_replies();
   }
   while (const auto incoming = commands_->receive()) {
     if (incoming->frame.empty()) continue;
@@ -192,7 +193,7 @@ void MiniDaemon::take_commands() {
     EXPECT_GT(command.header.timeout_ns, 0);
     const std::lock_guard lock(mutex_);
     seen_.sequences.push_back(command.header.sequence);
-    if (!script_.ignore_commands) reply_to(incoming->peer, command);
+    reply_to(incoming->peer, command);
     changed_.notify_all();
   }
 }
@@ -210,15 +211,22 @@ void MiniDaemon::reply_to(transport::PeerId peer, const wire::Command& command) 
                                   reply.command == wire::MessageType::kNeeds)) {
     reply.header.code = static_cast<std::uint16_t>(ErrorCode::kUnsupported);
     reply.message = "the type is not known";
-  } else if (reply.command == wire::MessageType::kClaim) {
+  } else if (reply.command == wire::MessageType::kClaim && !script_.takes_back) {
     reply.header.code = static_cast<std::uint16_t>(ErrorCode::kNotFound);
     reply.message = "no such region waits";
   } else {
     reply.body = body_of(command);
   }
-  wire::FrameBuffer frame;
+  auto& [to, frame] = replies_.emplace_back();
+  to = peer;
   must(wire::encode_reply(reply, frame));
-  must(commands_->send(peer, frame.bytes()));
+  send_replies();
+}
+
+void MiniDaemon::send_replies() {
+  for (; !replies_.empty() && script_.answers > 0; replies_.pop_front(), --script_.answers) {
+    must(commands_->send(replies_.front().first, replies_.front().second.bytes()));
+  }
 }
 
 wire::ReplyBody MiniDaemon::body_of(const wire::Command& command) {
@@ -237,6 +245,10 @@ wire::ReplyBody MiniDaemon::body_of(const wire::Command& command) {
   }
   if (const auto* named = std::get_if<wire::GapsCommand>(&command.body)) {
     for (const wire::RequestGap gap : named->gaps) seen_.gaps.push_back(gap);
+  }
+  if (const auto* claim = std::get_if<wire::ClaimBody>(&command.body)) {
+    seen_.claimed_regions.push_back(claim->region);
+    return wire::AllocateReplyBody{kTakenBack + claim->region, kSlabBytes.size(), 1, 0};
   }
   if (std::holds_alternative<wire::SpaceCommand>(command.body)) return wire::ValueReplyBody{50};
   if (const auto* share = std::get_if<wire::ShareBody>(&command.body)) {

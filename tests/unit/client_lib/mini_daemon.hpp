@@ -3,6 +3,7 @@
 #include <array>
 #include <atomic>
 #include <condition_variable>
+#include <deque>
 #include <filesystem>
 #include <functional>
 #include <map>
@@ -43,15 +44,18 @@ class MiniDaemon {
   static constexpr Bytes kSlabBytes = 2 * kMiB;
   static constexpr Bytes kSlotBytes = 64 * kKiB;
   static constexpr std::uint32_t kGroups = 2;
+  /// A region that is claimed has its number of before and this.
+  static constexpr std::uint64_t kTakenBack = 100;
 
   struct Script {
     std::uint8_t boot = 1;                ///< makes the boot id
     std::optional<Error> refuse_attach;   ///< answer to every Hello
     std::optional<Error> refuse_command;  ///< answer to every command
     bool is_older = false;                ///< it does not know gaps and needs
-    bool ignore_commands = false;         ///< read them and say nothing
     bool leave_commands = false;          ///< take no connection for them, as if it stood still
     std::uint32_t hang_ups = 0;           ///< how many Hellos are answered by a hang-up
+    bool takes_back = false;              ///< every region that is claimed waits for its engine
+    std::uint32_t answers = UINT32_MAX;   ///< how many it gives; more wait until this is raised
     std::uint32_t withhold_slabs = 0;     ///< how many slabs of each region are never sent
     std::array<std::uint8_t, 16> gpu{};   ///< UUID of the GPU it claims to lend; zeros: none
   };
@@ -60,6 +64,7 @@ class MiniDaemon {
     std::vector<wire::Hello> hellos;
     std::vector<std::uint64_t> sequences;
     std::vector<std::uint64_t> finished_regions;
+    std::vector<std::uint64_t> claimed_regions;  ///< by the numbers of the daemon before
     std::vector<wire::RequestGap> gaps;
     std::vector<wire::SpaceNeed> needs;
     std::vector<std::uint64_t> submitted;
@@ -118,6 +123,7 @@ class MiniDaemon {
   void take_frames();
   void take_commands();
   void reply_to(transport::PeerId peer, const wire::Command& command);
+  void send_replies();
   wire::ReplyBody body_of(const wire::Command& command);
   wire::ReplyBody grant_region(const wire::AllocateBody& body);
   wire::ReplyBody step(const wire::StepCommand& command);
@@ -132,6 +138,7 @@ class MiniDaemon {
   std::optional<Session> session_;
   std::map<std::pair<std::uint64_t, std::uint32_t>, shm::SharedMapping> regions_;
   std::uint64_t last_region_ = 0;
+  std::deque<std::pair<transport::PeerId, wire::FrameBuffer>> replies_;
   std::optional<wire::RunEntry> next_;
   std::vector<SlotId> next_slots_;
   std::vector<wire::RunEntry> run_;  ///< what the reply being sent views
