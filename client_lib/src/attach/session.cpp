@@ -164,11 +164,16 @@ Result<wire::Reply> Session::collect(std::uint64_t number, TimePoint deadline) {
   if (posted == posted_.end()) {
     return make_error(ErrorCode::kNotFound, "no reply to this command is kept");
   }
+  if (posted->second.empty()) {
+    const Nanoseconds left = std::max(Nanoseconds(0), deadline - clock_.now());
+    const auto answer = admission_.commands->await(number, left, admission_.connection.fd());
+    const bool is_late = !answer.ok() && answer.error().code == ErrorCode::kDeadlineExceeded;
+    if (!is_late) posted_.erase(posted);
+    return decoded(answer);
+  }
   collected_ = std::move(posted->second);
   posted_.erase(posted);
-  if (!collected_.empty()) return decoded(std::span<const std::byte>(collected_));
-  const Nanoseconds left = std::max(Nanoseconds(0), deadline - clock_.now());
-  return decoded(admission_.commands->await(number, left, admission_.connection.fd()));
+  return decoded(std::span<const std::byte>(collected_));
 }
 
 void Session::keep(std::span<const std::byte> reply) {

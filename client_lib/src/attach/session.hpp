@@ -38,7 +38,8 @@ class Session {
   /// command was `wanted` and is among the last kMostPosted of these. WouldBlock: too many commands
   /// before it are unanswered.
   Result<std::uint64_t> post(const wire::CommandBody& body, bool wanted, TimePoint deadline);
-  /// The reply to a posted command, which can be fetched once; as call().
+  /// The reply to a posted command, which can be fetched once; as call(). After DeadlineExceeded it
+  /// can be asked for again.
   Result<wire::Reply> collect(std::uint64_t number, TimePoint deadline);
   /// The other half is left to calls, which may give up before kvd has looked at them.
   static constexpr std::size_t kMostPosted = wire::kMostUnanswered / 2;

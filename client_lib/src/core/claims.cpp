@@ -1,3 +1,5 @@
+#include <cstdint>
+#include <optional>
 #include <utility>
 
 #include "client_lib/src/core/convert.hpp"
@@ -17,40 +19,56 @@ Status claim_one(const SessionPtr& session, RegionBook::Grant& grant, TimePoint 
   return {};
 }
 
+/// Opens once, however late the answer: nobody would know of another space.
+Result<std::uint64_t> open_anew(const SessionPtr& session, const RegionMapping& mapping,
+                                std::optional<std::uint64_t>& posted, TimePoint deadline) {
+  if (!posted) {
+    wire::SpaceCommand open;
+    open.body.slabs = static_cast<std::uint32_t>(mapping.mapped.size());
+    KVD_ASSIGN_OR_RETURN(posted, session->post(open, true, deadline));
+  }
+  return value_of(session->collect(*posted, deadline));
+}
+
 // Positions behind which stands memory of this process are no part, and nothing stands there to the
-// daemon.
-Status claim_space(const SessionPtr& session, RegionBook::Entry& entry, TimePoint deadline) {
+// daemon. Each step is good for several times.
+Status claim_space(const SessionPtr& session, RegionBook::Entry& entry,
+                   std::optional<std::uint64_t>& opening, TimePoint deadline) {
   Status claimed;
   for (auto& [id, part] : *entry.parts) {
     if (Status one = claim_one(session, part.grant, deadline); !one.ok()) claimed = std::move(one);
   }
   KVD_TRY(claimed);
-  if (entry.grant.session.lock() == session) return {};
-  wire::SpaceCommand open;
-  open.body.slabs = static_cast<std::uint32_t>(entry.mapping->mapped.size());
-  KVD_ASSIGN_OR_RETURN(const std::uint64_t space, value_of(session->call(open, deadline)));
+  if (entry.grant.session.lock() != session) {
+    KVD_ASSIGN_OR_RETURN(const std::uint64_t space,
+                         open_anew(session, *entry.mapping, opening, deadline));
+    entry.grant = {RegionId(space), session, {}};
+  }
   for (const auto& [id, part] : *entry.parts) {
     wire::SpaceCommand place;
-    place.body.space = space;
+    place.body.space = entry.grant.daemon_id.value;
     place.body.region = part.grant.daemon_id.value;
     place.positions = part.positions;
     KVD_TRY(session->call(place, deadline));
   }
-  entry.grant = {RegionId(space), session, {}};
   return {};
+}
+
+bool is_late(ErrorCode code) {
+  return code == ErrorCode::kDeadlineExceeded || code == ErrorCode::kWouldBlock;
 }
 
 }  // namespace
 
 void DaemonLink::claim(const SessionPtr& session, TimePoint deadline) {
-  if (claimed_for_.lock() == session) return;
-  bool answered = true;
+  if (claims_.session.lock() != session) claims_ = {session, false, {}};
+  if (claims_.answered) return;
+  claims_.answered = true;
   for (auto& [id, entry] : regions_.all()) {
-    const Status told = entry.parts ? claim_space(session, entry, deadline)
+    const Status told = entry.parts ? claim_space(session, entry, claims_.opening[id], deadline)
                                     : claim_one(session, entry.grant, deadline);
-    answered = answered && told.code() != ErrorCode::kDeadlineExceeded;
+    if (is_late(told.code())) claims_.answered = false;
   }
-  if (answered) claimed_for_ = session;
 }
 
 }  // namespace kvd::client

@@ -3,6 +3,10 @@
 #include <sys/types.h>
 
 #include <chrono>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
 #include <utility>
 
 #include "client_lib/src/attach/call_gate.hpp"
@@ -66,7 +70,12 @@ class DaemonLink {
   Connector connector_;
   CallGate gate_;
   RegionBook regions_;
-  std::weak_ptr<Session> claimed_for_;
+  struct Claims {
+    std::weak_ptr<Session> session;
+    bool answered = false;  ///< all of them
+    /// By region: the command that opens its space.
+    std::map<std::uint64_t, std::optional<std::uint64_t>> opening;
+  } claims_;
 };
 
 /// A region that could not be taken is handed back even when the caller's time is over.

@@ -35,6 +35,17 @@ std::int64_t held(const Space& space) {
                        [](const Backing& one) { return static_cast<bool>(one.region); });
 }
 
+/// Whether the region stands at these positions already: an engine says again what it has had no
+/// answer to.
+bool stands(const Region& region, const std::vector<std::uint32_t>& positions,
+            const std::vector<Backing>& at) {
+  return std::equal(positions.begin(), positions.end(), region.slabs.begin(), region.slabs.end(),
+                    [&](std::uint32_t position, SlabIndex slab) {
+                      return position < at.size() && at[position].region == region.id &&
+                             at[position].slab == slab;
+                    });
+}
+
 /// What an older client tells counts as if its requests had begun.
 std::vector<Need> needs_of(const Demand& told) {
   if (!told.needs.empty()) return told.needs;
@@ -172,6 +183,9 @@ void Spaces::on_place(const Command& command, const PlaceRegion& place) {
                                " is not this session's");
   }
   std::vector<Backing>& at = space->second.at;
+  if (stands(region->second, place.positions, at)) {
+    return context_.reply(command, ValueReply{place.positions.size()});
+  }
   std::vector<std::uint32_t> sorted = place.positions;
   std::sort(sorted.begin(), sorted.end());
   const bool fits = sorted.size() == region->second.slabs.size() && sorted.back() < at.size() &&
@@ -179,12 +193,12 @@ void Spaces::on_place(const Command& command, const PlaceRegion& place) {
                     std::none_of(sorted.begin(), sorted.end(), [&](std::uint32_t position) {
                       return static_cast<bool>(at[position].region);
                     });
-  const bool stands = std::any_of(
+  const bool elsewhere = std::any_of(
       session.leases.spaces.begin(), session.leases.spaces.end(), [&](const auto& other) {
         return std::any_of(other.second.at.begin(), other.second.at.end(),
                            [&](const Backing& one) { return one.region == place.region; });
       });
-  if (!fits || stands) {
+  if (!fits || elsewhere) {
     return context_.refuse(command, ErrorCode::kInvalidArgument,
                            "the region stands somewhere already, or its slabs do not each get a "
                            "position of the space behind which nothing stands");

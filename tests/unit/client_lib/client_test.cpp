@@ -23,6 +23,7 @@ using kvd_client::Client;
 using kvd_client::ErrorCode;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
+using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -536,6 +537,25 @@ TEST_F(ClientTest, AsksAgainForARegionWhoseClaimIsAnsweredLateThoughNobodyCalls)
   ASSERT_TRUE(client->ping(kLong).ok());
   EXPECT_TRUE(client->free_region(region->id, kLong).ok());
   EXPECT_THAT(daemon_->seen().finished_regions, ElementsAre(MiniDaemon::kTakenBack + 1));
+}
+
+TEST_F(ClientTest, HasASpaceAgainWhicheverAnswerIsLate) {
+  const std::uint32_t before[] = {0, 2}, after[] = {1};
+  for (const std::uint32_t answers : {0u, 1u, 2u}) {  // a claim, an opening and a placing
+    start_daemon(1);
+    auto client = open();
+    const auto region = client->reserve_region(4 * MiniDaemon::kSlabBytes.size(), kLong);
+    ASSERT_TRUE(region.ok() && client->grow_region(region->id, before, kLong).ok());
+    start_next_daemon(answers);
+    // Longer than the client itself tries.
+    EXPECT_EQ(client->ping(milliseconds(1500)).code(), ErrorCode::kDeadlineExceeded);
+    daemon_->change([](auto& script) { script.answers = UINT32_MAX; });
+    EXPECT_TRUE(client->ping(kLong).ok());
+    EXPECT_TRUE(client->grow_region(region->id, after, kLong).ok()) << answers;
+    const auto spaces = daemon_->seen().placed_regions;
+    EXPECT_THAT(spaces, Contains(MiniDaemon::kTakenBack + 1)) << answers;
+    EXPECT_THAT(spaces, Contains(0u).Times(1)) << answers;
+  }
 }
 
 TEST_F(ClientTest, ReportsLostRequestsOnceAndThenWorks) {

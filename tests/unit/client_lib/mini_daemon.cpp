@@ -250,7 +250,10 @@ wire::ReplyBody MiniDaemon::body_of(const wire::Command& command) {
     seen_.claimed_regions.push_back(claim->region);
     return wire::AllocateReplyBody{kTakenBack + claim->region, kSlabBytes.size(), 1, 0};
   }
-  if (std::holds_alternative<wire::SpaceCommand>(command.body)) return wire::ValueReplyBody{50};
+  if (const auto* space = std::get_if<wire::SpaceCommand>(&command.body)) {
+    seen_.placed_regions.push_back(space->body.region);
+    return wire::ValueReplyBody{50};
+  }
   if (const auto* share = std::get_if<wire::ShareBody>(&command.body)) {
     return wire::ValueReplyBody{share->wanted};
   }

@@ -65,6 +65,7 @@ class MiniDaemon {
     std::vector<std::uint64_t> sequences;
     std::vector<std::uint64_t> finished_regions;
     std::vector<std::uint64_t> claimed_regions;  ///< by the numbers of the daemon before
+    std::vector<std::uint64_t> placed_regions;   ///< 0: a space was opened
     std::vector<wire::RequestGap> gaps;
     std::vector<wire::SpaceNeed> needs;
     std::vector<std::uint64_t> submitted;

@@ -360,6 +360,22 @@ TEST(ControllerLeftRegions, ASessionThatMissedTheAnswerHasItAgainHoweverLate) {
   EXPECT_EQ(left.claim(left.engine, left.proof), ErrorCode::kNotFound) << "it has handed it back";
 }
 
+TEST(ControllerLeftRegions, ARegionStandsWhereItStoodHoweverOftenItIsPlacedThere) {
+  Left left;
+  const auto region = std::get<RegionReply>(
+      left.world.command(left.engine, ClaimRegion{left.name, left.proof})->body);
+  const auto space = std::get<ValueReply>(left.world.command(left.engine, OpenSpace{4})->body);
+  const auto place = [&](std::vector<std::uint32_t> positions) {
+    return left.world.code(left.world.command(
+        left.engine, PlaceRegion{RegionId(space.value), region.region, std::move(positions)}));
+  };
+  EXPECT_EQ(place({3, 1}), ErrorCode::kOk);
+  EXPECT_EQ(place({3, 1}), ErrorCode::kOk);
+  EXPECT_EQ(place({1, 3}), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(place({0, 2}), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(place({3, 9}), ErrorCode::kInvalidArgument);
+}
+
 TEST(ControllerLeftRegions, WhatNobodyClaimsGetsNewMemory) {
   Left left;
   left.world.pass(seconds(11));
