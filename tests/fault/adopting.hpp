@@ -87,6 +87,14 @@ class DescriptorStore {
     }
     return {};
   }
+  /// Keeps the file in place of what has the name; none: nothing.
+  void replace(const std::string& name, UniqueFd file) {
+    const std::lock_guard lock(mutex_);
+    kept_.take("FDSTOREREMOVE=1\nFDNAME=" + name, {});
+    std::vector<UniqueFd> files;
+    if (file.valid()) files.push_back(std::move(file));
+    kept_.take("FDSTORE=1\nFDNAME=" + name, std::move(files));
+  }
   [[nodiscard]] std::size_t size() {
     const std::lock_guard lock(mutex_);
     return kept_.all().size();
@@ -173,8 +181,10 @@ inline std::vector<char> bytes_of(const UniqueFd& slab) {
 /// kvd under the store, killed and started again.
 class AdoptingWorld : public ::testing::Test {
  protected:
-  void launch() {
-    store_.hand_over(settings_, socket_, environment_);
+  void launch() { launch(socket_); }
+  /// `socket`: who keeps what is new.
+  void launch(const std::string& socket) {
+    store_.hand_over(settings_, socket, environment_);
     kvd_.emplace(folder_, settings_);
     store_.take_back();
   }
