@@ -134,6 +134,7 @@ Parts::Parts(Opened opened, const Shared& shared, BootId boot)
       acceptor({poller, maker, shared.log, shared.clock}, std::move(opened.listener),
                silent_bounds(config)) {
   events.carry_out_with([this](const core::Effect& effect) { effects.perform(effect); });
+  make_missing(shared.log);  // before regions are let go, whose slabs lack their memory as well
   core::AdoptRows left = workers.kept->rows(device->slabs());
   const bool any = std::any_of(left.slabs.begin(), left.slabs.end(),
                                [](const auto& there) { return !there.empty(); });
@@ -145,7 +146,6 @@ Parts::Parts(Opened opened, const Shared& shared, BootId boot)
     workers.remotes = std::make_unique<Remotes>(
         Remotes::Uses{device->slabs(), events, shared.log, poller}, std::move(opened.remote));
   }
-  make_missing(shared.log);
 }
 
 Parts::~Parts() {
