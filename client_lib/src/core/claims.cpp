@@ -61,13 +61,13 @@ bool is_late(ErrorCode code) {
 }  // namespace
 
 void DaemonLink::claim(const SessionPtr& session, TimePoint deadline) {
-  if (claims_.session.lock() != session) claims_ = {session, false, {}};
-  if (claims_.answered) return;
-  claims_.answered = true;
+  if (asked_.session.lock() != session) asked_ = {session, false, {}};
+  if (asked_.answered) return;
+  asked_.answered = true;
   for (auto& [id, entry] : regions_.all()) {
-    const Status told = entry.parts ? claim_space(session, entry, claims_.opening[id], deadline)
+    const Status told = entry.parts ? claim_space(session, entry, asked_.opening[id], deadline)
                                     : claim_one(session, entry.grant, deadline);
-    if (is_late(told.code())) claims_.answered = false;
+    if (is_late(told.code())) asked_.answered = false;
   }
 }
 

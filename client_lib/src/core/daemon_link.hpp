@@ -70,12 +70,12 @@ class DaemonLink {
   Connector connector_;
   CallGate gate_;
   RegionBook regions_;
-  struct Claims {
+  struct Asked {
     std::weak_ptr<Session> session;
     bool answered = false;  ///< all of them
     /// By region: the command that opens its space.
     std::map<std::uint64_t, std::optional<std::uint64_t>> opening;
-  } claims_;
+  } asked_;
 };
 
 /// A region that could not be taken is handed back even when the caller's time is over.
