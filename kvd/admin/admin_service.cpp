@@ -160,6 +160,7 @@ std::span<const AdminService::Route> AdminService::routes() {
        [](S s) { return snapshot_document(s.status, "admit").value_or(""); }},
       {"/v1/events", [](S s) { return events_document(s.happenings, s.now); }},
       {"/v1/overview", [](S s) { return overview_document(s); }},
+      {"/v1/history", [](S s) { return history_document(s); }},
       {"/v1/policy", nullptr, link::Part::kPolicy},
       {"/v1/slo", nullptr, link::Part::kSlo},
       {"/v1/quotas", nullptr, link::Part::kQuotas},

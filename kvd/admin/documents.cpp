@@ -474,6 +474,15 @@ std::string plan_document(const ControllerStatus& status) {
   return to_text({{"plans", std::move(plans)}});
 }
 
+std::string history_document(const Snapshot& s) {
+  Json samples = Json::array();
+  for (const Moment& one : *s.history) {
+    samples.push_back(
+        {{"now_s", to_seconds(one.at - TimePoint{})}, {"counters", counters_json(one.counters)}});
+  }
+  return to_text({{"boot_id", s.info.boot_id}, {"samples", std::move(samples)}});
+}
+
 namespace {
 
 /// Removes the line breaks and the indents. Texts have no line breaks of their own, as JSON escapes

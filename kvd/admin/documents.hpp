@@ -32,6 +32,8 @@ namespace kvd::admin {
 [[nodiscard]] std::string config_document(
     const std::vector<std::pair<std::string, std::string>>& values);
 [[nodiscard]] std::string events_document(const std::vector<Happening>& happenings, TimePoint now);
+/// The counters of the last minutes, with the boot that they are of.
+[[nodiscard]] std::string history_document(const Snapshot& snapshot);
 /// Joins the documents of status, pools, engines, requests, plan, cache and the last events on one
 /// line, which is what the console shows.
 [[nodiscard]] std::string overview_document(const Snapshot& snapshot);

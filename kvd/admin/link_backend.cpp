@@ -42,9 +42,22 @@ Result<std::shared_ptr<const Snapshot>> LinkBackend::snapshot() {
   if (kept_ != nullptr && clock_.now() - kept_at_ < kFresh) return kept_;
   KVD_ASSIGN_OR_RETURN(const link::ByteVector bytes, ask(link::Type::kSnapshot, {}));
   KVD_ASSIGN_OR_RETURN(Snapshot snapshot, link::decode_snapshot(bytes));
+  remember(snapshot);
   kept_ = std::make_shared<const Snapshot>(std::move(snapshot));
   kept_at_ = clock_.now();
   return kept_;
+}
+
+void LinkBackend::remember(Snapshot& snapshot) {
+  if (history_->empty() || snapshot.now - history_->back().at >= kMoment) {
+    History longer;
+    for (const Moment& one : *history_) {
+      if (snapshot.now - one.at < kHistory) longer.push_back(one);
+    }
+    longer.push_back({snapshot.now, snapshot.status.counters});
+    history_ = std::make_shared<const History>(std::move(longer));
+  }
+  snapshot.history = history_;
 }
 
 Result<link::Standing> LinkBackend::standing(std::string_view token) {

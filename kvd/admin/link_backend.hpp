@@ -15,10 +15,13 @@
 namespace kvd::admin {
 
 /// Asks kvd over the link, one question at a time, and keeps a snapshot for a tenth of a second.
-/// Owner: thread-safe.
+/// Of all snapshots together it keeps the counters of 15 minutes, at most each 5 s; who wants them
+/// without gaps asks as often. Owner: thread-safe.
 class LinkBackend final : public AdminBackend {
  public:
   static constexpr Nanoseconds kFresh = std::chrono::milliseconds(100);
+  static constexpr Nanoseconds kMoment = std::chrono::seconds(5);
+  static constexpr Nanoseconds kHistory = std::chrono::minutes(15);
 
   /// `on_broken` is called when the link is of no use any more; every answer is Unavailable then.
   LinkBackend(link::Channel& channel, const Clock& clock, std::function<void()> on_broken)
@@ -36,12 +39,15 @@ class LinkBackend final : public AdminBackend {
  private:
   /// The answer's body behind its Verdict, which is Ok.
   Result<link::ByteVector> ask(link::Type type, std::span<const std::byte> body);
+  /// Adds the snapshot to the history where it is time, and the history to the snapshot.
+  void remember(Snapshot& snapshot);
 
   std::mutex mutex_;
   link::Channel& channel_;  // guarded by mutex_, like what follows
   const Clock& clock_;
   const std::function<void()> on_broken_;
   std::shared_ptr<const Snapshot> kept_;
+  std::shared_ptr<const History> history_ = std::make_shared<const History>();
   TimePoint kept_at_{0};
   bool open_ = false;
 };

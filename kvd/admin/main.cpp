@@ -94,11 +94,13 @@ int main(int argc, char** argv) {
   }
   if (!servers.ok()) ::_exit(1);
   backend.open();
-  // The servers' threads do all the work. kvd's death, and its wish that this process end, is the
-  // end of the link.
+  // The servers' threads do all the work, but for the history, which goes on while nobody looks.
+  // kvd's death, and its wish that this process end, is the end of the link.
+  const int moment_ms = static_cast<int>(LinkBackend::kMoment / std::chrono::milliseconds(1));
   for (;;) {
+    if (servers->admin) (void)backend.snapshot();
     pollfd hang_up{link::kDescriptor, 0, 0};
-    if (::poll(&hang_up, 1, -1) > 0) ::_exit(0);
+    if (::poll(&hang_up, 1, servers->admin ? moment_ms : -1) > 0) ::_exit(0);
   }
 }
 

@@ -1,8 +1,8 @@
-// Lines over the last minutes.
-import { begin, colour, hideTip, legend, make, showTip } from "./draw.js";
+// Lines over the last minutes, with a mark where kvd started.
+import { begin, colour, drawStart, hideTip, legend, make, secondsText, showTip } from "./draw.js";
 import { fillDetails, makeDetails } from "./tables.js";
 
-const SPAN_S = 120;
+const LEAST_S = 120, ROWS = 120;
 const LEFT = 72, RIGHT = 10, TOP = 8, BOTTOM = 20;
 
 function niceTop(value) {
@@ -14,6 +14,8 @@ function niceTop(value) {
 const niceBytes = (value) => (value > 0 ? 2 ** Math.ceil(Math.log2(value)) : 1);
 
 export class LineChart {
+  static most = 900; // seconds shown, where there are so many
+
   /** `lines`: [{ name, colour }]; `text(y)`; `top`: fixed upper bound, "bytes", or none. */
   constructor(title, lines, text, top) {
     this.lines = lines;
@@ -30,34 +32,44 @@ export class LineChart {
     this.canvas.addEventListener("pointerleave", () => { this.at = null; hideTip(); this.draw(); });
   }
 
-  /** `series`: points { t, y } of each line; y null: there is none. */
-  show(series, now) {
+  /** `series`: points { t, y } of each line; y null: there is none. `starts`: when kvd began. */
+  show(series, now, starts) {
     this.points = series;
     this.now = now;
+    this.starts = starts;
     this.draw();
     const last = series.map((line) => line[line.length - 1]?.y ?? null);
     legend(this.legend, this.lines.map((line, i) => [`${line.name} ${last[i] === null ? "–" : this.text(last[i])}`, line.colour, "line"]));
-    this.canvas.setAttribute("aria-label", `${this.title}. Now: ${this.lines.map((line, i) => `${line.name} ${last[i] === null ? "nothing yet" : this.text(last[i])}`).join(", ")}`);
+    this.canvas.setAttribute("aria-label", `${this.title}. Now: ${this.lines.map((line, i) => `${line.name} ${last[i] === null ? "nothing yet" : this.text(last[i])}`).join(", ")}${
+      starts.filter((t) => now - t < this.span()).map((t) => `; kvd started ${secondsText(Math.round(now - t))} ago`).join("")}`);
     fillDetails(this.details, ["#seconds ago", ...this.lines.map((line) => `#${line.name}`)], () => this.rows(), "nothing yet");
   }
 
   rows() {
     const longest = this.points.reduce((a, b) => (b.length > a.length ? b : a), []);
-    return longest.map((_, i) => i).reverse().slice(0, SPAN_S).map((i) => [
+    return longest.map((_, i) => i).reverse().slice(0, ROWS).map((i) => [
       Math.round(this.now - longest[i].t),
       ...this.points.map((line) => (line[i] && line[i].y !== null ? this.text(line[i].y) : "–"))]);
   }
 
+  /** The axis begins where the data does. */
+  span() {
+    const first = Math.min(...this.points.map((line) => line[0]?.t ?? this.now));
+    return Math.max(LEAST_S, Math.min(LineChart.most, this.now - first));
+  }
+
   upper() {
     if (typeof this.top === "number") return this.top;
-    const most = Math.max(0, ...this.points.flat().filter((p) => p.t >= this.now - SPAN_S).map((p) => p.y ?? 0));
+    const from = this.now - this.span();
+    const most = Math.max(0, ...this.points.flat().filter((p) => p.t >= from).map((p) => p.y ?? 0));
     return this.top === "bytes" ? niceBytes(most) : niceTop(most);
   }
 
   draw() {
     const { context: c, width, height } = begin(this.canvas, 168);
-    const upper = this.upper(), plot = { w: width - LEFT - RIGHT, h: height - TOP - BOTTOM };
-    const x = (t) => LEFT + plot.w * (1 - (this.now - t) / SPAN_S), y = (v) => TOP + plot.h * (1 - v / upper);
+    if (this.points.length === 0) return;
+    const span = this.span(), upper = this.upper(), plot = { w: width - LEFT - RIGHT, h: height - TOP - BOTTOM };
+    const x = (t) => LEFT + plot.w * (1 - (this.now - t) / span), y = (v) => TOP + plot.h * (1 - v / upper);
     this.x = x;
     c.lineWidth = 1;
     for (const share of [0, 0.5, 1]) {
@@ -67,10 +79,13 @@ export class LineChart {
       c.fillText(this.text(share * upper), LEFT - 7, y(share * upper));
     }
     c.textAlign = "center";
-    for (const ago of [120, 90, 60, 30]) c.fillText(`-${ago} s`, Math.max(x(this.now - ago), LEFT + 14), height - 8);
+    const step = [30, 60, 120, 300].find((s) => span / s <= 4);
+    for (let ago = step; ago <= span; ago += step) c.fillText(ago < 120 ? `-${ago} s` : `-${ago / 60} min`, Math.max(x(this.now - ago), LEFT + 16), height - 8);
     c.textAlign = "right"; c.fillText("now", width - RIGHT, height - 8);
     c.save(); c.beginPath(); c.rect(LEFT, 0, plot.w + RIGHT, height); c.clip();
-    c.lineWidth = 2; c.lineJoin = "round";
+    c.lineJoin = "round";
+    for (const t of this.starts) drawStart(c, x(t), TOP, height - BOTTOM);
+    c.lineWidth = 2;
     this.points.forEach((line, i) => {
       c.strokeStyle = colour(this.lines[i].colour);
       c.beginPath();

@@ -53,6 +53,16 @@ export function begin(canvas, height) {
   return { context, width, height };
 }
 
+/** A broken line where kvd started. What is outside is clipped by who calls. */
+export function drawStart(c, x, top, bottom) {
+  c.strokeStyle = c.fillStyle = colour("warn"); c.lineWidth = 1;
+  c.setLineDash([4, 3]);
+  c.beginPath(); c.moveTo(x, top); c.lineTo(x, bottom); c.stroke();
+  c.setLineDash([]);
+  const room = x > 160; // before the line
+  c.textAlign = room ? "right" : "left"; c.fillText("kvd started", x + (room ? -4 : 4), top + 7);
+}
+
 /** An element with attributes and children; text goes in as text. */
 export function make(tag, attributes = {}, ...children) {
   const element = document.createElement(tag);

@@ -5,7 +5,7 @@
 
 const PERIOD_MS = 1000;
 const SILENCE_MS = 5000; // a kvd that says nothing for so long does not answer
-const KEPT = 300; // samples of the counters: five minutes
+export const KEPT_S = 900; // samples of the counters, as kvd-admin keeps them
 
 export class Refused extends Error {
   constructor(status, document) {
@@ -77,10 +77,15 @@ async function stream(on) {
   return true;
 }
 
-/** Never ends. `on.overview(document)`, `on.state("live" | "polling" | "lost" | "token")`. */
+/**
+ * Never ends. `on.history(document)` comes first, and again after each silence; `on.overview(document)`,
+ * `on.state("live" | "polling" | "lost" | "token")`.
+ */
 export async function follow(on, wake) {
-  for (;;) {
+  for (let known = false; ;) {
     try {
+      if (!known) on.history((await ask("/v1/history")).body);
+      known = true;
       if (document.hidden || !(await stream(on))) {
         const { body } = await ask("/v1/overview");
         on.state("polling");
@@ -88,6 +93,7 @@ export async function follow(on, wake) {
       }
       await pause(PERIOD_MS);
     } catch (error) {
+      known = false;
       const wanted = error instanceof Refused && error.status === 401;
       on.state(wanted ? "token" : "lost");
       await (wanted ? wake() : pause(PERIOD_MS));
@@ -95,17 +101,26 @@ export async function follow(on, wake) {
   }
 }
 
-/** Counters over time, and their rates. */
+/** Counters over time, and their rates. They begin anew at each boot of kvd. */
 export class History {
   samples = [];
-  boot = "";
+  boots = new Map(); // id: when it began
 
-  add(overview) {
-    if (overview.status.boot_id !== this.boot) this.samples = []; // another daemon: counters begin anew
-    this.boot = overview.status.boot_id;
-    this.samples.push({ t: overview.now_s, ...flat(overview) });
-    if (this.samples.length > KEPT) this.samples.shift();
+  /** What kvd-admin kept: of the time before this page, or while it heard nothing. */
+  fill({ boot_id: boot, samples }) {
+    const from = this.last?.t ?? -Infinity;
+    for (const { now_s: t, counters } of samples) if (t > from) this.samples.push({ t, boot, ...flat(counters) });
   }
+
+  add({ now_s: t, status: { boot_id: boot, uptime_s: up, counters } }) {
+    while (this.last?.t >= t) this.samples.pop(); // the same again, or the machine's clock began anew
+    if (!this.boots.has(boot)) this.boots.set(boot, t - up);
+    this.samples.push({ t, boot, ...flat(counters) });
+    this.samples = this.samples.filter((one) => one.t > t - KEPT_S);
+  }
+
+  /** When kvd began, as far as this page knows. */
+  get starts() { return [...this.boots.values()]; }
 
   get last() { return this.samples[this.samples.length - 1]; }
 
@@ -114,15 +129,15 @@ export class History {
     const end = this.samples[at];
     if (!end) return 0;
     let first = at;
-    while (first > 0 && end.t - this.samples[first].t < seconds) --first;
+    while (first > 0 && end.t - this.samples[first].t < seconds && this.samples[first - 1].boot === end.boot) --first;
     return end[key] - this.samples[first][key];
   }
 
-  /** The rate between each sample and the one before. */
+  /** The rate between each sample and the one before; null: kvd began between them. */
   rate(key) {
     return this.samples.slice(1).map((s, i) => {
       const before = this.samples[i];
-      return { t: s.t, y: s.t > before.t ? (s[key] - before[key]) / (s.t - before.t) : 0 };
+      return { t: s.t, y: s.boot === before.boot && s.t > before.t ? (s[key] - before[key]) / (s.t - before.t) : null };
     });
   }
 
@@ -135,13 +150,10 @@ export class History {
   }
 }
 
-function flat({ status, cache }) {
-  const c = status.counters;
+function flat(c) {
   return {
-    tokens: c.tokens, steps: c.steps, rotations_out: c.rotations_out, rotations_in: c.rotations_in,
-    h2d: c.copy_bytes.h2d, d2h: c.copy_bytes.d2h, finished: c.requests_finished,
+    tokens: c.tokens, rotations_out: c.rotations_out, rotations_in: c.rotations_in, h2d: c.copy_bytes.h2d, d2h: c.copy_bytes.d2h,
     ttft_met: c.ttft.met, ttft_missed: c.ttft.missed, tbt_met: c.tbt.met, tbt_missed: c.tbt.missed,
-    asked: cache.prompt_tokens, found_hbm: cache.found_tokens.hbm, found_dram: cache.found_tokens.dram,
-    computed: cache.prompt_tokens - cache.found_tokens.hbm - cache.found_tokens.dram,
+    asked: c.prefixes.tokens, found_hbm: c.prefixes.tokens_in_hbm, found_dram: c.prefixes.tokens_in_dram,
   };
 }

@@ -40,7 +40,7 @@ function showTiles({ status, cache }) {
   const [hbm, dram] = status.pools, r = status.requests;
   const live = Object.values(r).reduce((a, b) => a + b, 0);
   const per = (key, seconds = 10) => {
-    const samples = history.samples, span = Math.min(seconds, history.last.t - samples[0].t);
+    const span = history.growth("t", seconds);
     return span > 0 ? history.growth(key, seconds) / span : 0;
   };
   const goal = (name) => history.share(`${name}_met`, `${name}_missed`).pop()?.y ?? null;
@@ -66,16 +66,16 @@ function showTiles({ status, cache }) {
 }
 
 function showCharts() {
-  const now = history.last.t;
-  charts.link.show([history.rate("d2h"), history.rate("h2d")], now);
-  charts.rotations.show([history.rate("rotations_out"), history.rate("rotations_in")], now);
-  charts.tokens.show([history.rate("tokens")], now);
-  charts.slo.show([history.share("ttft_met", "ttft_missed"), history.share("tbt_met", "tbt_missed")], now);
+  const put = (chart, ...lines) => chart.show(lines, history.last.t, history.starts);
+  put(charts.link, history.rate("d2h"), history.rate("h2d"));
+  put(charts.rotations, history.rate("rotations_out"), history.rate("rotations_in"));
+  put(charts.tokens, history.rate("tokens"));
+  put(charts.slo, history.share("ttft_met", "ttft_missed"), history.share("tbt_met", "tbt_missed"));
   const part = (key) => history.samples.map((s, i) => {
     const asked = history.growth("asked", 60, i);
     return { t: s.t, y: asked > 0 ? history.growth(key, 60, i) / asked : null };
   });
-  charts.prefix.show([part("found_hbm"), part("found_dram")], now);
+  put(charts.prefix, part("found_hbm"), part("found_dram"));
 }
 
 function engineNames({ engines }) {
@@ -143,7 +143,7 @@ function show(o) {
   o.pools.pools.forEach((pool, i) => tiers[i].show(pool, o.engines.engines));
   fillChoices(at("request-engine"), [["", "all"], ...o.engines.engines.map((e) => [String(e.id), `${e.id} ${e.name}`])]);
   timeLine.filter.engine = at("request-engine").value;
-  timeLine.show(o.requests.requests, o.engines.engines, o.now_s);
+  timeLine.show(o.requests.requests, o.engines.engines, o.now_s, s.boot_id, history.starts);
   showCharts();
   showFlight(o);
   plans.show(o.plan.plans, o.engines.engines);
@@ -164,6 +164,10 @@ function redraw() {
 
 at("slab-mode").addEventListener("change", (event) => {
   tiers.forEach((tier) => { tier.mode = event.target.value; });
+  redraw();
+});
+at("chart-span").addEventListener("change", (event) => {
+  LineChart.most = Number(event.target.value);
   redraw();
 });
 fillChoices(at("request-state"), [["", "all"], ...STATES.map((state) => [state, stateText(state)])]);
@@ -188,6 +192,7 @@ at("token-form").addEventListener("submit", (event) => {
 });
 setInterval(() => { if (settled && !document.hidden) showService().catch(() => {}); }, SERVICE_MS);
 follow({
+  history: (kept) => history.fill(kept),
   overview: show,
   state: (state) => {
     const answers = state === "live" || state === "polling";

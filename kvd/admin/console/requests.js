@@ -1,6 +1,6 @@
 // Draws requests on a time line: what each did in the last minute, and how late or how far ahead it
 // is.
-import { begin, bytesText, colour, engineColour, hideTip, secondsText, showTip } from "./draw.js";
+import { begin, bytesText, colour, drawStart, engineColour, hideTip, secondsText, showTip } from "./draw.js";
 import { fillDetails } from "./tables.js";
 
 export const STATES = ["waiting", "prefill", "running", "swapping_out", "rotary", "swapping_in"];
@@ -17,7 +17,7 @@ export class TimeLine {
     this.details = details;
     this.canvas = place.querySelector("canvas");
     this.spacer = place.querySelector(".spacer");
-    this.known = new Map(); // "engine/request": { request, spans: [{ state, from, to }] }
+    this.known = new Map(); // "boot/engine/request": { request, spans: [{ state, from, to }] }
     this.rows = [];
     this.filter = { engine: "", state: "", order: "engine" };
     this.chosen = "";
@@ -31,12 +31,14 @@ export class TimeLine {
     place.addEventListener("keydown", (event) => this.key(event));
   }
 
-  show(requests, engines, now) {
+  /** `boot`: the id of kvd's; `starts`: when each boot began. */
+  show(requests, engines, now, boot, starts) {
     this.now = now;
+    this.starts = starts;
     this.names = new Map(engines.map((engine) => [engine.id, engine.name]));
     const alive = new Set();
     for (const request of requests) {
-      const key = `${request.engine}/${request.request}`;
+      const key = `${boot}/${request.engine}/${request.request}`;
       alive.add(key);
       const entry = this.known.get(key) ?? { key, spans: [], arrived: now - request.age_s };
       this.known.set(key, entry);
@@ -94,6 +96,8 @@ export class TimeLine {
     for (let i = first; i < this.rows.length && offset + (i - first) * this.row < height; ++i) {
       this.drawRow(c, this.rows[i], { x, left, right, width, most, y: offset + (i - first) * this.row });
     }
+    c.beginPath(); c.rect(left, 0, right - left, height); c.clip();
+    for (const t of this.starts ?? []) drawStart(c, x(t), HEAD, height);
     c.restore();
     this.drawHead(c, x, left, right, width);
     if (this.rows.length === 0) {

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -49,6 +50,13 @@ struct ConfigOrigin {
   std::optional<std::string> configured = std::nullopt;
 };
 
+/// The counters as they once were.
+struct Moment {
+  TimePoint at{0};
+  core::Counters counters;
+};
+using History = std::vector<Moment>;
+
 /// All that REST and the metrics show, at one instant. It has no token, prompt or KV byte.
 struct Snapshot {
   TimePoint now{0};
@@ -61,6 +69,8 @@ struct Snapshot {
   std::vector<DomainQuota> quotas;
   std::vector<Happening> happenings;  ///< oldest first
   std::vector<metrics::Sample> samples;
+  /// Oldest first. kvd-admin keeps it, so it does not come over the link. Never null.
+  std::shared_ptr<const History> history = std::make_shared<const History>();
 };
 
 namespace link {

@@ -14,11 +14,13 @@ from typing import Any
 
 import chromium
 import ctest
-from kvd_process import KvdProcess
+from kvd_process import KvdProcess, poll_until
 
 PROGRAM = chromium.find()
 PICTURES = Path(os.environ.get("KVDTEST_PICTURES", "/tmp/kvd-console"))
 WICKED = "<img src=x onerror=alert(1)>"
+# Tokens a second, with its table.
+CHART = "((f) => { f.querySelector('details').open = true; return f; })(document.querySelectorAll('#charts figure')[2])"
 # Requests of some engine rotated out.
 ROTATED = ("[...document.querySelector('#engines-table tbody').rows]"
            ".some((row) => Number.parseInt(row.cells[11].textContent) > 0)")  # fmt: skip
@@ -193,14 +195,27 @@ class Console(unittest.TestCase):
         self.assertTrue(page.run("document.getElementById('token-form').hidden"))
         self.assertEqual(page.run("JSON.stringify([localStorage.length, sessionStorage.length, document.cookie])"), '[0,0,""]')
 
-    def test_finds_kvd_again(self) -> None:
+    def test_finds_kvd_again_and_marks_its_start(self) -> None:
         self.start()
+        self.start_engine("chat", 4)
         self.browse()
         self.is_live()
+        self.becomes(f"/^[1-9]/.test({CHART}.querySelector('tbody').rows[0].cells[1].textContent)")
         self.kvd.kill()
         self.says_since_when()
         self.kvd.start()
         self.is_live()
+        self.becomes(f"({CHART}.querySelector('canvas').getAttribute('aria-label').match(/kvd started \\d+ s ago/g) ?? []).length === 2")
+        rates = self.page.run(f"[...{CHART}.querySelectorAll('tbody tr')].map((row) => row.cells[1].textContent)")
+        self.assertEqual([rate for rate in rates if rate.startswith("-")], [], "counters begin anew")
+
+    def test_begins_with_what_was_before_it_was_opened(self) -> None:
+        self.start()
+        self.start_engine("chat", 4)
+        self.assertTrue(poll_until(lambda: len(self.kvd.get("/v1/history")["samples"]) > 2))
+        self.browse()
+        self.is_live()
+        self.becomes(f"Number({CHART}.querySelector('tbody tr:last-child td').textContent) > performance.now() / 1000 + 2")
 
     def test_shows_cache_quotas_drain_and_configuration(self) -> None:
         self.start()

@@ -54,6 +54,20 @@ TEST(Documents, TheOverviewIsTheOthersInOneLine) {
   EXPECT_EQ(sut["events"]["events"].back()["sequence"], 100);
 }
 
+TEST(Documents, TheHistoryTellsWhatTheCountersWere) {
+  Snapshot s;
+  s.info.boot_id = "b";
+  History history(2);
+  history[1].at = TimePoint(std::chrono::seconds(7));
+  history[1].counters.tokens = 9;
+  s.history = std::make_shared<const History>(history);
+  const json sut = json::parse(history_document(s));
+  EXPECT_EQ(sut["boot_id"], "b");
+  ASSERT_EQ(sut["samples"].size(), 2u);
+  EXPECT_EQ(sut["samples"][1]["now_s"], 7.0);
+  EXPECT_EQ(sut["samples"][1]["counters"]["tokens"], 9);
+}
+
 TEST(Documents, RequestsTellTheirDeposit) {
   core::ControllerStatus status;
   status.requests.resize(2);
