@@ -1,6 +1,7 @@
 // Lines over the last minutes, with a mark where kvd started.
 import { begin, colour, drawStart, hideTip, legend, make, secondsText, showTip } from "./draw.js";
 import { fillDetails, makeDetails } from "./tables.js";
+import { word } from "./words.js";
 
 const LEAST_S = 120, ROWS = 120;
 const LEFT = 72, RIGHT = 10, TOP = 8, BOTTOM = 20;
@@ -26,7 +27,7 @@ export class LineChart {
     this.canvas = make("canvas", { role: "img", "aria-label": title });
     this.details = makeDetails();
     this.element = make("figure", { class: "card" },
-      make("div", { class: "head" }, make("h3", {}, title), this.legend), this.canvas, this.details);
+      make("div", { class: "head" }, make("h3", {}, word(title)), this.legend), this.canvas, this.details);
     this.title = title;
     this.canvas.addEventListener("pointermove", (event) => this.point(event));
     this.canvas.addEventListener("pointerleave", () => { this.at = null; hideTip(); this.draw(); });

@@ -1,4 +1,5 @@
 // Shared by all pictures: numbers as text, colours by name, canvases as sharp as the screen.
+import { word } from "./words.js";
 
 export function bytesText(bytes) {
   const units = ["B", "KiB", "MiB", "GiB", "TiB"];
@@ -75,7 +76,7 @@ export function make(tag, attributes = {}, ...children) {
   return element;
 }
 
-/** Fills a legend: [text, colour name or colour, "line"?]. */
+/** Fills a legend: [text, colour name or colour, "line"?]. What changes often, numbers, is explained elsewhere. */
 export function legend(element, entries) {
   const wanted = JSON.stringify([entries, colour("ground")]);
   if (element.dataset.wanted === wanted) return;
@@ -83,7 +84,7 @@ export function legend(element, entries) {
   element.replaceChildren(...entries.map(([text, name, kind]) => {
     const mark = make("i", { class: kind || "" });
     mark.style.background = name.includes("(") ? name : colour(name);
-    return make("span", {}, mark, text);
+    return make("span", {}, mark, /[\d–]/.test(text) ? text : word(text));
   }));
 }
 
@@ -91,6 +92,7 @@ const tip = document.getElementById("tip");
 export function showTip(text, event) {
   tip.textContent = text;
   tip.hidden = false;
+  tip.style.left = 0; // as wide as it may be
   const box = tip.getBoundingClientRect();
   tip.style.left = `${Math.min(event.clientX + 14, innerWidth - box.width - 8)}px`;
   tip.style.top = `${event.clientY + 18 + box.height > innerHeight ? event.clientY - box.height - 12 : event.clientY + 18}px`;

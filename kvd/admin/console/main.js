@@ -8,6 +8,7 @@ import { Plans } from "./plan.js";
 import { Settings } from "./settings.js";
 import { showCache, showService } from "./service.js";
 import { fillTable } from "./tables.js";
+import { word } from "./words.js";
 
 const at = (id) => document.getElementById(id);
 const history = new History();
@@ -59,9 +60,9 @@ function showTiles({ status, cache }) {
   ];
   const place = at("tiles");
   tiles.forEach(({ name, value, note, mood: how }, i) => {
-    const one = place.children[i] ?? place.appendChild(make("dl", { class: "tile" }, make("dt"), make("dd", { class: "value" }), make("dd", { class: "note" })));
+    const one = place.children[i] ?? place.appendChild(make("dl", { class: "tile" }, make("dt", {}, word(name)), make("dd", { class: "value" }), make("dd", { class: "note" })));
     one.dataset.mood = how;
-    [name, value, note].forEach((text, j) => { if (one.children[j].textContent !== text) one.children[j].textContent = text; });
+    [value, note].forEach((text, j) => { if (one.children[j + 1].textContent !== text) one.children[j + 1].textContent = text; });
   });
 }
 
@@ -112,7 +113,7 @@ function showEngines(o) {
 
 function showEvents(o) {
   const names = engineNames(o);
-  fillTable(at("events-table"), ["#number", "#ago", "level", "engine", "~what"], o.events.events.slice().reverse().map((e) =>
+  fillTable(at("events-table"), ["#number", "#ago", "severity", "engine", "~what"], o.events.events.slice().reverse().map((e) =>
     [e.sequence, secondsText(e.age_s), e.level, e.engine ? `${e.engine} ${names.get(e.engine) ?? ""}` : "–", e.text]), "nothing happened yet");
 }
 

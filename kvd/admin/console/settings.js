@@ -3,6 +3,7 @@
 import { ask, Refused, token } from "./feed.js";
 import { make } from "./draw.js";
 import { fillTable } from "./tables.js";
+import { word } from "./words.js";
 
 /** { "rotation.alpha": 3, … } of a document. */
 function leaves(node, path = "", out = {}) {
@@ -136,7 +137,7 @@ class PolicyEditor extends Editor {
       input.value = String(value);
     }
     this.inputs.set(path, input);
-    const label = make("label", schema?.description ? { title: schema.description } : {}, name, input);
+    const label = make("label", schema?.description ? { class: "word", "aria-description": schema.description } : {}, name, input);
     input.addEventListener("input", () => { label.dataset.changed = this.value(path) === value ? "no" : "yes"; });
     return label;
   }
@@ -166,7 +167,7 @@ class SloEditor extends Editor {
 
   build() {
     this.rows = [];
-    const head = make("tr", {}, ...["class", "TTFT, s", "TBT, s", "TPOT, s", "gap, s", ""].map((title) => make("th", { scope: "col" }, title)));
+    const head = make("tr", {}, ...["class", "TTFT, s", "TBT, s", "TPOT, s", "gap, s", ""].map((title) => make("th", { scope: "col" }, word(title))));
     this.body = make("tbody");
     this.fields.replaceChildren(make("table", {}, make("thead", {}, head), this.body));
     for (const [name, goals] of Object.entries(this.document.classes)) this.addRow(name, goals);

@@ -1,6 +1,7 @@
 // Draws a tier as a map: each square is a slab, its small squares are slots.
 import { begin, bytesText, colour, engineColour, hideTip, legend, make, percentText, showTip } from "./draw.js";
 import { fillDetails, makeDetails } from "./tables.js";
+import { word } from "./words.js";
 
 export const SLOT_STATES = ["sealed", "open", "filling", "draining", "quarantined", "scrubbing", "free"];
 const GAP = 3, MOST_HEIGHT = 300;
@@ -18,7 +19,7 @@ export class TierMap {
     this.status = make("p", { class: "status", "aria-live": "polite" }, "Each square is a slab; choose one with the pointer or the arrow keys.");
     this.details = makeDetails();
     this.element = make("figure", { class: "card" },
-      make("div", { class: "head" }, make("h3", {}, tier.toUpperCase()), this.bar.legend = make("p", { class: "legend" })),
+      make("div", { class: "head" }, make("h3", {}, word(tier.toUpperCase())), this.bar.legend = make("p", { class: "legend" })),
       this.bar, this.numbers, this.canvas, this.status, this.details);
     this.canvas.addEventListener("pointermove", (event) => {
       const at = this.slabAt(event.offsetX, event.offsetY);
@@ -60,7 +61,10 @@ export class TierMap {
     this.bar.setAttribute("aria-label", `${this.tier}: ${parts.map(([name, bytes]) => `${name} ${bytesText(bytes)}`).join(", ")}`);
     const numbers = [["capacity", bytesText(p.capacity_bytes)], ["available", percentText(p.available_bytes / total)], ["stranded", bytesText(p.stranded_bytes)],
       ["slabs", `${p.slabs} of ${bytesText(p.slab_bytes)}`], ["unassigned", p.slabs_unassigned], ["pages", p.pages]];
-    this.numbers.replaceChildren(...numbers.map(([name, value]) => make("span", {}, `${name} `, make("b", {}, String(value)))));
+    numbers.forEach(([name, value], i) => {
+      const one = this.numbers.children[i] ?? this.numbers.appendChild(make("span", {}, word(name), " ", make("b")));
+      one.lastChild.textContent = value;
+    });
   }
 
   /** The largest squares with which all slabs fit. */

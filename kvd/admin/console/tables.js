@@ -1,5 +1,6 @@
 // Tables that are refilled often: cells keep their place, so that a reader does not lose it.
 import { make } from "./draw.js";
+import { word } from "./words.js";
 
 /** `columns`: titles; "#" before one: numbers stand right; "~": wraps. Cells are text. */
 export function fillTable(place, columns, rows, empty = "nothing") {
@@ -11,7 +12,7 @@ export function fillTable(place, columns, rows, empty = "nothing") {
   }
   const kinds = columns.map((title) => (title[0] === "#" ? "number" : title[0] === "~" ? "wide" : ""));
   if (!table || table.dataset.columns !== String(columns)) {
-    const head = make("tr", {}, ...columns.map((title, i) => make("th", { scope: "col", class: kinds[i] }, title.replace(/^[#~]/, ""))));
+    const head = make("tr", {}, ...columns.map((title, i) => make("th", { scope: "col", class: kinds[i] }, word(title.replace(/^[#~]/, "")))));
     table = make("table", {}, make("thead", {}, head), make("tbody"));
     table.dataset.columns = String(columns);
     place.replaceChildren(table);

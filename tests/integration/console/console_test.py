@@ -110,7 +110,7 @@ class Console(unittest.TestCase):
         page.press("Tab")
         self.assertEqual(page.run("document.activeElement.className"), "skip")
         reached = []
-        for _ in range(80):
+        for _ in range(120):
             page.press("Tab")
             reached.append(page.run("document.activeElement.id || document.activeElement.className || document.activeElement.name"))
         for wanted in ("slab-mode", "grid", "timeline", "request-order", "review-send"):
@@ -123,6 +123,32 @@ class Console(unittest.TestCase):
         page.run("document.getElementById('timeline').focus()")
         page.press("ArrowDown")
         self.becomes("/^1 first, request \\d+: /.test(document.getElementById('timeline-status').textContent)")
+
+    def explains(self, selector: str, reach: str, sentence: str) -> None:
+        self.becomes(f"document.querySelector({json.dumps(selector)}) !== null")
+        self.page.run(f"document.querySelector({json.dumps(selector)}){reach}")
+        self.becomes(f"!document.getElementById('tip').hidden && document.getElementById('tip').textContent.includes({json.dumps(sentence)})")
+
+    def test_words_are_explained_to_pointer_and_keyboard(self) -> None:
+        self.start()
+        self.start_engine("chat", 4)
+        page = self.browse()
+        self.is_live()
+        over = ".dispatchEvent(new PointerEvent('pointerover', {bubbles: true}))"
+        self.explains(".tile:nth-child(5) .word", over, "Time to first token")
+        self.explains("#engines-table th:nth-child(16) .word", over, "waits longest")
+        self.explains("#request-legend span:nth-child(5) .word", ".focus()", "out of HBM, in DRAM")
+        page.press("Escape")
+        self.becomes("document.getElementById('tip').hidden")
+        self.explains("#policy-fields input", ".focus()", "set it:")
+        # The focus stays while the page changes each second.
+        self.explains("#tiers .numbers span:nth-child(3) .word", ".focus()", "partly used")
+        seen = "document.querySelector('.tile:nth-child(4) .note').textContent"
+        before = page.run(seen)
+        self.becomes(f"{seen} !== {json.dumps(before)}")
+        self.assertEqual(page.run("document.activeElement.textContent"), "stranded")
+        self.assertFalse(page.run("document.getElementById('tip').hidden"))
+        self.assertEqual(page.complaints, [])
 
     def change(self, field: str, text: str) -> None:
         self.page.run(f"(() => {{ const label = [...document.querySelectorAll('#policy-fields label')]"
