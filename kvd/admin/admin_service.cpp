@@ -6,7 +6,8 @@
 #include <string_view>
 #include <utility>
 
-#include "kvd/admin/advice.hpp"
+#include "kvd/admin/advice/advice.hpp"
+#include "kvd/admin/advice/load.hpp"
 #include "kvd/admin/console/description.hpp"
 #include "kvd/admin/json.hpp"
 #include "kvd/admin/link/drain.hpp"
@@ -151,6 +152,7 @@ std::span<const AdminService::Route> AdminService::routes() {
       {"/v1/cache", [](S s) { return cache_document(s.status); }, std::nullopt, true},
       {"/v1/remote", [](S s) { return remote_document(s.status); }},
       {"/v1/advice", [](S s) { return advice_document(s.status); }},
+      {"/v1/load", [](S s) { return load_document(s.status); }},
       {"/v1/plan", [](S s) { return plan_document(s.status); }},
       {"/v1/snapshots/rotate",
        [](S s) { return snapshot_document(s.status, "rotate").value_or(""); }},

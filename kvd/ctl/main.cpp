@@ -392,10 +392,10 @@ int print_findings(const Arguments& arguments, const std::vector<doctor::Finding
 }
 
 int run_doctor_of_load(Arguments& arguments) {
-  arguments.request.path = "/v1/overview";
-  const auto overview = ask_for(arguments.request);
-  if (!overview.ok()) return fail(overview.error());
-  const auto findings = doctor::diagnose_load(*overview);
+  arguments.request.path = "/v1/load";
+  const auto document = ask_for(arguments.request);
+  if (!document.ok()) return fail(document.error());
+  const auto findings = doctor::findings_of_load(*document);
   return findings.ok() ? print_findings(arguments, *findings) : fail(findings.error());
 }
 

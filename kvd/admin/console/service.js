@@ -1,4 +1,4 @@
-// Tells what is cached, what each domain may have, who is out of service, and how kvd is configured.
+// Tells who waits because of whom, what is cached, what each domain may have, who is out of service, and how kvd is configured.
 import { ask } from "./feed.js";
 import { bytesText, countText, secondsText } from "./draw.js";
 import { fillTable } from "./tables.js";
@@ -27,6 +27,11 @@ function showDrain({ node, engines }) {
     all.map(([who, one]) => [who, one.state, one.left, secondsText(one.since_s), one.deadline_s === null ? "–" : secondsText(one.deadline_s)]), "everything is in service");
 }
 
+function showLoad({ findings }) {
+  fillTable(at("load-table"), ["~who waits, because of whom", "~what to turn"],
+    findings.map(({ text, remedy }) => [text, remedy]), "no request waits past its goal");
+}
+
 async function showConfig() {
   const [config, origins] = await Promise.all([ask("/v1/config"), ask("/v1/config/origins")]);
   fillTable(at("config-table"), ["key", "~value", "set by"],
@@ -35,7 +40,8 @@ async function showConfig() {
 
 /** Reads what the overview does not have. kvd's silence is told elsewhere. */
 export async function showService() {
-  const [quotas, drain] = await Promise.all([ask("/v1/quotas"), ask("/v1/drain")]);
+  const [load, quotas, drain] = await Promise.all(["load", "quotas", "drain"].map((name) => ask(`/v1/${name}`)));
+  showLoad(load.body);
   showQuotas(quotas.body);
   showDrain(drain.body);
   if (at("config").open) await showConfig();

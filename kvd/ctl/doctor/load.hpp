@@ -8,9 +8,8 @@
 
 namespace kvd::ctl::doctor {
 
-/// What holds back which engine's requests now, who has the memory, and the setting to turn: a
-/// finding for each engine of which a request waits whose goal has passed. It reads `overview`, the
-/// document of /v1/overview, and nothing else. Errors: InvalidArgument for another document.
-[[nodiscard]] Result<std::vector<Finding>> diagnose_load(std::string_view overview);
+/// The findings of `document`, that of /v1/load; one that all is well where it has none.
+/// Errors: InvalidArgument for another document.
+[[nodiscard]] Result<std::vector<Finding>> findings_of_load(std::string_view document);
 
 }  // namespace kvd::ctl::doctor

@@ -257,6 +257,15 @@ class Console(unittest.TestCase):
         self.becomes("/admin.port\\s+\\d+\\s+\\S/.test(document.getElementById('config-table').innerText)")
         self.assertEqual(page.complaints, [])
 
+    def test_the_doctor_says_who_waits_and_what_to_turn(self) -> None:
+        self.start(slabs=6, dram_slabs=24)
+        page = self.browse()
+        self.is_live()
+        self.becomes("document.getElementById('load-table').innerText.includes('no request waits past its goal')")
+        self.start_engine("batch", 60, **{"ttft-slo-ms": 1})
+        self.becomes("/engine 1 .batch, domain .*requests wait past their goal.*kvdctl/s.test(document.getElementById('load-table').innerText)")
+        self.assertEqual(page.complaints, [])
+
     def test_fits_a_telephone(self) -> None:
         self.start(slabs=6, dram_slabs=24)
         self.start_engine("chat", 12)

@@ -15,7 +15,7 @@ from kvd_process import KvdProcess, poll_until
 
 SEED = os.environ.get("KVD_SEED", "7")
 EXAMPLES = "200"  # an operation
-REST, DRAIN = 25, 2  # operations of all paths but /v1/drain, and of it
+REST, DRAIN = 26, 2  # operations of all paths but /v1/drain, and of it
 
 
 class Rest(unittest.TestCase):

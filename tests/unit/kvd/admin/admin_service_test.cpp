@@ -33,8 +33,8 @@ class AdminServiceTest : public testing::Test {
 TEST_F(AdminServiceTest, EveryDocumentIsJson) {
   for (const char* path :
        {"/healthz", "/readyz", "/v1/status", "/v1/config", "/v1/pools", "/v1/engines",
-        "/v1/requests", "/v1/cache", "/v1/remote", "/v1/advice", "/v1/plan", "/v1/events",
-        "/v1/overview", "/v1/history", "/v1/policy", "/v1/slo", "/openapi.json"}) {
+        "/v1/requests", "/v1/cache", "/v1/remote", "/v1/advice", "/v1/load", "/v1/plan",
+        "/v1/events", "/v1/overview", "/v1/history", "/v1/policy", "/v1/slo", "/openapi.json"}) {
     SCOPED_TRACE(path);
     const auto answer = sut.handle(get(path));
     EXPECT_EQ(answer.status, 200);

@@ -1,5 +1,5 @@
 // Whether KV outside of HBM pays, by what was measured: the article's scenarios.
-#include "kvd/admin/advice.hpp"
+#include "kvd/admin/advice/advice.hpp"
 
 #include <gtest/gtest.h>
 

@@ -142,7 +142,7 @@ TEST_F(DescriptionTest, DescriptionNamesEveryPathMethodAndPolicy) {
     EXPECT_EQ(told, methods_in(sut.handle(other).allow)) << path;
   }
   const std::string known = sut.handle(get("/nothing")).body;
-  EXPECT_EQ(paths.size(), 23u) << known;
+  EXPECT_EQ(paths.size(), 24u) << known;
   for (const auto& [path, operations] : paths.items()) EXPECT_THAT(known, HasSubstr(" " + path));
   const json& policy = openapi["components"]["schemas"]["Policy"]["properties"];
   for (const auto decision : {planner::Decision::kRotation, planner::Decision::kPlacement,

@@ -1,7 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "kvd/admin/documents.hpp"
+#include "kvd/admin/advice/load.hpp"
 #include "kvd/ctl/doctor/load.hpp"
 
 namespace kvd::ctl::doctor {
@@ -29,19 +29,19 @@ core::RequestStatus waiting(std::uint32_t engine, std::uint64_t id, WaitReason r
 }
 
 /// Chat waits for the memory that batch has.
-admin::Snapshot noisy_neighbour() {
-  admin::Snapshot s;
-  s.status.tiers[0].capacity = 64 * kMiB;
-  s.status.tiers[0].free = 2 * kMiB;
-  s.status.engines = {engine(1, "chat", "alice", 2 * kMiB), engine(2, "batch", "bob", 60 * kMiB)};
-  s.status.requests = {waiting(1, 1, WaitReason::kMemory, 7.5),
-                       waiting(1, 2, WaitReason::kMemory, 2), waiting(1, 3, WaitReason::kCopy, 1),
-                       waiting(1, 4, WaitReason::kSeats, -3), waiting(2, 5, WaitReason::kNone, 4)};
+core::ControllerStatus noisy_neighbour() {
+  core::ControllerStatus s;
+  s.tiers[0].capacity = 64 * kMiB;
+  s.tiers[0].free = 2 * kMiB;
+  s.engines = {engine(1, "chat", "alice", 2 * kMiB), engine(2, "batch", "bob", 60 * kMiB)};
+  s.requests = {waiting(1, 1, WaitReason::kMemory, 7.5), waiting(1, 2, WaitReason::kMemory, 2),
+                waiting(1, 3, WaitReason::kCopy, 1), waiting(1, 4, WaitReason::kSeats, -3),
+                waiting(2, 5, WaitReason::kNone, 4)};
   return s;
 }
 
-std::vector<Finding> findings(const admin::Snapshot& snapshot) {
-  const auto found = diagnose_load(admin::overview_document(snapshot));
+std::vector<Finding> findings(const core::ControllerStatus& status) {
+  const auto found = findings_of_load(admin::load_document(status));
   EXPECT_TRUE(found.ok());
   return found.ok() ? *found : std::vector<Finding>();
 }
@@ -60,24 +60,24 @@ TEST(DoctorOfLoad, NamesTheEngineTheNumberAndTheSetting) {
 }
 
 TEST(DoctorOfLoad, AsksForNoQuotaWithinADomain) {
-  admin::Snapshot snapshot = noisy_neighbour();
-  snapshot.status.engines[0].hbm = 61 * kMiB;
-  EXPECT_THAT(findings(snapshot).at(0).text, HasSubstr("it holds the most HBM itself, 61 MiB"));
-  EXPECT_THAT(findings(snapshot).at(0).remedy, HasSubstr("pool.hbm"));
+  core::ControllerStatus status = noisy_neighbour();
+  status.engines[0].hbm = 61 * kMiB;
+  EXPECT_THAT(findings(status).at(0).text, HasSubstr("it holds the most HBM itself, 61 MiB"));
+  EXPECT_THAT(findings(status).at(0).remedy, HasSubstr("pool.hbm"));
 }
 
 TEST(DoctorOfLoad, KnowsWhatToTurnForWhatIsWaitedFor) {
-  admin::Snapshot snapshot = noisy_neighbour();
-  snapshot.status.requests = {waiting(2, 1, WaitReason::kHeldBack, 1)};
-  EXPECT_THAT(findings(snapshot).at(0).remedy, HasSubstr("admission.policy=none"));
+  core::ControllerStatus status = noisy_neighbour();
+  status.requests = {waiting(2, 1, WaitReason::kHeldBack, 1)};
+  EXPECT_THAT(findings(status).at(0).remedy, HasSubstr("admission.policy=none"));
 }
 
 TEST(DoctorOfLoad, FindsNothingWhereNobodyIsLate) {
-  admin::Snapshot snapshot = noisy_neighbour();
-  snapshot.status.requests = {waiting(1, 1, WaitReason::kMemory, -1)};
-  ASSERT_THAT(findings(snapshot), SizeIs(1));
-  EXPECT_EQ(findings(snapshot)[0].severity, Severity::kOk);
-  EXPECT_FALSE(diagnose_load("{}").ok());
+  core::ControllerStatus status = noisy_neighbour();
+  status.requests = {waiting(1, 1, WaitReason::kMemory, -1)};
+  ASSERT_THAT(findings(status), SizeIs(1));
+  EXPECT_EQ(findings(status)[0].severity, Severity::kOk);
+  EXPECT_FALSE(findings_of_load("{}").ok());
 }
 
 }  // namespace

@@ -5,7 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "kvd/admin/advice.hpp"
+#include "kvd/admin/advice/advice.hpp"
 #include "kvd/admin/documents.hpp"
 #include "kvd/ctl/choice.hpp"
 

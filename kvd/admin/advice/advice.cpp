@@ -1,4 +1,4 @@
-#include "kvd/admin/advice.hpp"
+#include "kvd/admin/advice/advice.hpp"
 
 #include <algorithm>
 #include <optional>
