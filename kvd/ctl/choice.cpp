@@ -28,16 +28,11 @@ bool Choice::takes(const Json& row) const {
 Result<std::string> chosen(std::string_view document, const Choice& choice) {
   try {
     Json all = Json::parse(document);
-    for (auto& [name, rows] : all.items()) {
+    for (auto& rows : all) {
       if (!rows.is_array()) continue;
       Json kept = Json::array();
       for (const Json& row : rows) {
         if (choice.takes(row)) kept.push_back(row);
-      }
-      if (name == "engines" && choice.engine && kept.empty()) {
-        return make_error(ErrorCode::kNotFound,
-                          "no engine " + std::to_string(*choice.engine) +
-                              " is attached; kvdctl engines lists those that are");
       }
       rows = std::move(kept);
     }
@@ -45,6 +40,16 @@ Result<std::string> chosen(std::string_view document, const Choice& choice) {
   } catch (const Json::exception& error) {
     return cells::unknown_answer(error);
   }
+}
+
+bool tells_of(std::string_view document, std::uint64_t engine) {
+  const Json all = Json::parse(document, nullptr, /*allow_exceptions=*/false);
+  const auto has = [&](const Json& rows) {
+    return rows.is_array() && std::any_of(rows.begin(), rows.end(), [&](const Json& row) {
+             return Choice{.engine = engine}.takes(row);
+           });
+  };
+  return std::any_of(all.begin(), all.end(), has);
 }
 
 }  // namespace kvd::ctl

@@ -21,8 +21,11 @@ struct Choice {
   [[nodiscard]] bool takes(const cells::Json& row) const;
 };
 
-/// The document, whose one list has these rows alone. Errors: NotFound when it lists engines and
-/// not the chosen one; Internal when it is not the JSON that this knows.
+/// The document, whose one list has these rows alone. Errors: Internal when it is not the JSON that
+/// this knows.
 [[nodiscard]] Result<std::string> chosen(std::string_view document, const Choice& choice);
+
+/// Whether the document's list has a row of this engine.
+[[nodiscard]] bool tells_of(std::string_view document, std::uint64_t engine);
 
 }  // namespace kvd::ctl

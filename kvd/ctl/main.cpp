@@ -487,6 +487,20 @@ int run_top(Arguments& arguments) {
   return shown.ok() ? kDone : fail(shown.error());
 }
 
+/// Refuses an engine that neither the document nor the list of those attached tells of. Events have
+/// kvd's own under 0.
+Status check_engine(const Arguments& arguments, const std::string& document) {
+  const auto engine = arguments.choice.engine;
+  if (!engine || tells_of(document, *engine)) return {};
+  if (*engine == 0 && arguments.command == "events") return {};
+  RestRequest attached = arguments.request;
+  attached.path = "/v1/engines";
+  KVD_ASSIGN_OR_RETURN(const std::string engines, ask_for(attached));
+  if (tells_of(engines, *engine)) return {};
+  return make_error(ErrorCode::kNotFound, "no engine " + std::to_string(*engine) +
+                                              " is attached; kvdctl engines lists those that are");
+}
+
 /// Runs until interrupted. A daemon that was there and restarts is waited for.
 int run_follow(const Arguments& arguments) {
   EventFollower follower(arguments.json, arguments.choice);
@@ -496,6 +510,8 @@ int run_follow(const Arguments& arguments) {
       const bool away = document.error().code == ErrorCode::kUnavailable;
       if (!begun || !away) return fail(document.error());
     } else {
+      const Status known = begun ? Status() : check_engine(arguments, *document);
+      if (!known.ok()) return fail(known.error());
       const auto lines = follower.take(*document);
       if (!lines.ok()) return fail(lines.error());
       if (std::fputs(lines->c_str(), stdout) < 0 || std::fflush(stdout) != 0) return kDone;
@@ -611,6 +627,8 @@ int run(Arguments& arguments) {
   }
   if (answer->status == 200) {
     if (arguments.choice.is_all()) return print(arguments, answer->body);
+    const Status known = check_engine(arguments, answer->body);
+    if (!known.ok()) return fail(known.error());
     const auto document = chosen(answer->body, arguments.choice);
     return document.ok() ? print(arguments, *document) : fail(kRefused, document.error().message);
   }

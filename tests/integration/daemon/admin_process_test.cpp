@@ -226,6 +226,11 @@ TEST_F(AdminProcess, EachChangeOfASettingIsToldAndItsOriginShown) {
               HasSubstr("policy = \"fcfs\""));
   EXPECT_THAT(output_of(built_program("kvd") + " --print-config --config " + kvd_.config_file()),
               AllOf(HasSubstr("policy = \"fcfs\""), HasSubstr("tbt = \"50ms\"")));
+  for (const char* command : {"engines 7", "requests --engine 7", "events --follow --engine 7"}) {
+    EXPECT_THAT(output_of(ctl + command + " 2>&1"),
+                HasSubstr("no engine 7 is attached; kvdctl engines lists those that are"));
+  }
+  EXPECT_THAT(output_of(ctl + "events --engine 0 2>&1"), Not(HasSubstr("no engine")));
   EXPECT_THAT(output_of(ctl + "stauts 2>&1"), HasSubstr("the nearest is status"));
   EXPECT_THAT(output_of(ctl + "status --jsn 2>&1"), HasSubstr("the nearest is --json"));
   EXPECT_THAT(output_of(ctl + "drain 3 --dedline=60 2>&1"), HasSubstr("nearest is --deadline"));

@@ -57,13 +57,12 @@ TEST(Views, TheChosenEventsAlone) {
   EXPECT_EQ(chosen("{", {}).error().code, ErrorCode::kInternal);
 }
 
-TEST(Views, AnEngineThatIsNotThereIsSaid) {
-  const std::string document = R"({"engines": [{"id": 3}]})";
-  EXPECT_TRUE(chosen(document, {.engine = 3}).ok());
-  const auto unknown = chosen(document, {.engine = 7});
-  ASSERT_FALSE(unknown.ok());
-  EXPECT_EQ(unknown.error().code, ErrorCode::kNotFound);
-  EXPECT_NE(unknown.error().message.find("no engine 7 is attached"), std::string::npos);
+TEST(Views, ADocumentTellsOfItsEnginesAlone) {
+  EXPECT_TRUE(tells_of(R"({"engines": [{"id": 3}]})", 3));
+  EXPECT_FALSE(tells_of(R"({"engines": [{"id": 3}]})", 7));
+  EXPECT_TRUE(tells_of(R"({"requests": [{"engine": 3}, {"engine": 7}]})", 7));
+  EXPECT_FALSE(tells_of(R"({"events": []})", 7));
+  EXPECT_FALSE(tells_of("{", 7));
 }
 
 TEST(Views, StatusOfADaemonAtWork) {
