@@ -5,6 +5,8 @@
 #include <cmath>
 #include <thread>
 
+#include "ipc/vocabulary/command_line.hpp"
+
 namespace kvd::engine {
 namespace {
 
@@ -120,17 +122,17 @@ Nanoseconds seconds(double count) { return Nanoseconds(std::llround(count * 1e9)
 std::optional<Options> parse_options(int argc, char** argv, int& status) {
   Options options;
   Plain plain;
-  CLI::App app(kAbout);
+  CLI::App app(kAbout, "kvd-engine");
   options.memory.name = "kvd-engine";
   app.set_version_flag("-V,--version", "kvd-engine " KVD_VERSION, "print the version and exit");
   describe(app, options, plain);
-  try {
-    app.parse(argc, argv);
-    if (options.model_file.empty() && options.random_model.empty()) {
-      throw CLI::RequiredError("--model FILE or --random SHAPE");
-    }
-  } catch (const CLI::ParseError& error) {
-    status = app.exit(error) == 0 ? 0 : 2;
+  auto ended = parse_command_line(app, argc, argv);
+  if (!ended && options.model_file.empty() && options.random_model.empty()) {
+    app.exit(CLI::RequiredError("--model FILE or --random SHAPE"));
+    ended = 2;
+  }
+  if (ended) {
+    status = *ended;
     return std::nullopt;
   }
   options.scheduler.ttft_slo = seconds(plain.ttft_s);

@@ -3,6 +3,8 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 
+#include "ipc/vocabulary/command_line.hpp"
+
 namespace kvd_pattern {
 namespace {
 
@@ -61,19 +63,18 @@ std::optional<PatternOptions> parse_options(int argc, char** argv, int& status) 
   Times times;
   CLI::App app(
       "A stepping client of kvd: fills its blocks with bytes derived from (request, token, layer) "
-      "and checks every block each time it reads it.");
+      "and checks every block each time it reads it.",
+      "kvd-pattern");
   app.set_version_flag("-V,--version", "kvd-pattern " KVD_VERSION, "print the version and exit");
   describe(app, options, times);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    status = app.exit(error) == 0 ? 0 : 2;
+  if (const auto ended = kvd::parse_command_line(app, argc, argv)) {
+    status = *ended;
     return std::nullopt;
   }
   if (options.group.ranks > 0 &&
       (options.group.id == 0 || options.group.rank >= options.group.ranks)) {
     std::fprintf(stderr, "kvd-pattern: --ranks needs --group, not 0, and a --rank below it\n");
-    status = 1;
+    status = 2;
     return std::nullopt;
   }
   options.step = std::chrono::milliseconds(times.step_ms);

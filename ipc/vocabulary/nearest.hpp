@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <numeric>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -22,6 +23,26 @@ inline std::size_t edit_distance(std::string_view a, std::string_view b) {
     }
   }
   return row.back();
+}
+
+/// What a program says of a word that is none of these: `"stauts" is no command; the nearest is
+/// status`, or "" where it is one of them, or like none.
+inline std::string misspelt(std::string_view word, std::string_view kind,
+                            const std::vector<std::string>& names) {
+  constexpr std::size_t kMostSlips = 2;
+  std::string_view nearest;
+  std::size_t least = kMostSlips + 1;
+  for (const std::string& name : names) {
+    const std::size_t slips = edit_distance(word.substr(0, name.size() + least), name);
+    if (slips < least) least = slips, nearest = name;
+  }
+  if (least == 0 || nearest.empty()) return "";
+  std::string said = "\"";
+  return said.append(word)
+      .append("\" is no ")
+      .append(kind)
+      .append("; the nearest is ")
+      .append(nearest);
 }
 
 }  // namespace kvd

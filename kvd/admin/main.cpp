@@ -12,6 +12,7 @@
 #include <string_view>
 
 #include "ipc/vocabulary/clock.hpp"
+#include "ipc/vocabulary/nearest.hpp"
 #include "kvd/admin/admin_server.hpp"
 #include "kvd/admin/confinement.hpp"
 #include "kvd/admin/link/channel.hpp"
@@ -63,6 +64,8 @@ int main(int argc, char** argv) {
   if (asked == "--help" || asked == "-h") {
     return std::puts("kvd-admin serves REST and the metrics of the kvd that starts it"), 0;
   }
+  const std::string meant = misspelt(asked, "option", {"--version", "--help"});
+  if (!meant.empty()) return fail(meant.c_str());
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);
   int type = 0;

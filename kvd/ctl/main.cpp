@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "ipc/vocabulary/bounded_input.hpp"
-#include "ipc/vocabulary/nearest.hpp"
+#include "ipc/vocabulary/command_line.hpp"
 #include "ipc/vocabulary/standard_streams.hpp"
 #include "kvd/ctl/assignments.hpp"
 #include "kvd/ctl/choice.hpp"
@@ -563,54 +563,6 @@ int run_drain(Arguments& arguments) {
   return follow_drain(arguments, *std::move(document));
 }
 
-/// `nearest` becomes the other word where that is nearer to what was written, or the first.
-void take_nearer(std::string_view written, const std::string& other, std::string& nearest) {
-  const bool nearer = edit_distance(written, other) < edit_distance(written, nearest);
-  if (nearest.empty() || nearer) nearest = other;
-}
-
-/// The option of a command, or of those it is in, that another one was meant to be; "": it is one,
-/// or like none.
-std::string meant_option(const CLI::App* command, const std::string& word) {
-  constexpr std::size_t kMostSlips = 2;
-  const std::string name = word.substr(0, word.find('='));
-  std::string nearest;
-  for (; command != nullptr; command = command->get_parent()) {
-    for (const CLI::Option* option : command->get_options()) {
-      for (const std::string& bare : option->get_lnames()) take_nearer(name, "--" + bare, nearest);
-    }
-  }
-  return name == nearest || edit_distance(name, nearest) > kMostSlips ? "" : nearest;
-}
-
-/// What an unknown word was meant to be, said to a person; "": all words are known, or like none.
-std::string misspelt(const CLI::App& app, int argc, char** argv) {
-  const CLI::App* at = &app;
-  bool values = false;  // the words that follow are values, no commands
-  for (int i = 1; i < argc; ++i) {
-    const std::string word = argv[i];
-    if (word == "--url" || word == "--token-file") ++i;
-    if (word.starts_with("--")) {
-      const std::string option = meant_option(at, word);
-      if (!option.empty()) {
-        return std::string("\"").append(word).append("\" is no option; the nearest is ") + option;
-      }
-    }
-    if (values || word.starts_with("-")) continue;
-    std::string nearest;
-    for (const CLI::App* command : at->get_subcommands([](const CLI::App*) { return true; })) {
-      take_nearer(word, command->get_name(), nearest);
-    }
-    values = nearest.empty();
-    if (values) continue;
-    if (nearest != word) {
-      return std::string("\"").append(word).append("\" is no command; the nearest is ") + nearest;
-    }
-    at = at->get_subcommand(nearest);
-  }
-  return "";
-}
-
 int run(Arguments& arguments) {
   if (arguments.command == kConfig) return run_config(arguments);
   if (arguments.command == kDoctor) return run_doctor(arguments);
@@ -645,15 +597,7 @@ int run(int argc, char** argv) {
   kvd::ctl::Arguments arguments;
   CLI::App app("Looks into a running kvd, and tunes it", "kvdctl");
   kvd::ctl::describe(app, arguments);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    const bool asked = error.get_exit_code() == 0;
-    const std::string meant = asked ? "" : kvd::ctl::misspelt(app, argc, argv);
-    if (!meant.empty()) return kvd::ctl::fail(kvd::ctl::kUsage, meant);
-    app.exit(error);
-    return asked ? kvd::ctl::kDone : kvd::ctl::kUsage;
-  }
+  if (const auto ended = kvd::parse_command_line(app, argc, argv)) return *ended;
   return kvd::ctl::run(arguments);
 }
 

@@ -31,6 +31,7 @@
 #include <string>
 #include <utility>
 
+#include "ipc/vocabulary/nearest.hpp"
 #include "ipc/vocabulary/standard_streams.hpp"
 #include "kvd/holder/kept.hpp"
 
@@ -266,6 +267,8 @@ int main(int argc, char** argv) {
       ++at;
       break;
     }
+    const std::string meant = kvd::misspelt(flag, "option", {"--keep", "--help", "--version"});
+    if (!meant.empty()) std::fprintf(stderr, "kvd-holder: %s\n", meant.c_str());
     if (flag != "--keep" || at + 1 == argc) usage(2);
     most = std::strtoul(argv[++at], nullptr, 10);
     if (most == 0 || most > (1u << 20)) usage(2);

@@ -5,10 +5,10 @@
 #include <string>
 #include <vector>
 
+#include "ipc/vocabulary/command_line.hpp"
 #include "ipc/vocabulary/standard_streams.hpp"
 #include "kvd/sim/commands/commands.hpp"
 #include "kvd/sim/profile/profile_commands.hpp"
-#include "kvd/sim/run/exit_status.hpp"
 #include "kvd/sim/run/optional_flag.hpp"
 #include "planner/baselines/guarded.hpp"
 
@@ -230,11 +230,7 @@ int run(int argc, char** argv) {
   app.require_subcommand(1);
   kvd::sim::describe_scenarios(app, arguments);
   kvd::sim::describe_profiles(app, arguments);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? kvd::sim::kDone : kvd::sim::kUsage;
-  }
+  if (const auto ended = kvd::parse_command_line(app, argc, argv)) return *ended;
   return kvd::sim::dispatch(app, arguments);
 }
 

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "ipc/vocabulary/bounded_input.hpp"
+#include "ipc/vocabulary/nearest.hpp"
 #include "planner/tool/decisions.hpp"
 
 namespace kvd::planner {
@@ -42,7 +43,11 @@ Result<Options> parse(std::span<const std::string_view> arguments) {
     } else if (const auto decide = decision_named(argument); decide && !options.decide) {
       options.decide = decide;
     } else {
-      return invalid("unexpected argument \"" + std::string(argument) + "\"");
+      auto names = decision_names();
+      names.insert(names.end(), {"--in", "--batch", "--help", "--version"});
+      const std::string meant = misspelt(argument, "argument", names);
+      return invalid(meant.empty() ? "unexpected argument \"" + std::string(argument) + "\""
+                                   : meant);
     }
   }
   if (!options.decide) return invalid("name a decision");

@@ -4,18 +4,25 @@
 
 namespace kvd::planner {
 
+namespace {
+
+constexpr std::pair<std::string_view, Decide> kAll[] = {
+    {"latency", plan_latency}, {"place", plan_place},     {"rotate", plan_rotate},
+    {"admit", plan_admit},     {"deposit", plan_deposit}, {"load", plan_load}};
+
+}  // namespace
+
 Decide decision_named(std::string_view name) {
-  struct Entry {
-    std::string_view name;
-    Decide decide;
-  };
-  constexpr Entry kAll[] = {{"latency", plan_latency}, {"place", plan_place},
-                            {"rotate", plan_rotate},   {"admit", plan_admit},
-                            {"deposit", plan_deposit}, {"load", plan_load}};
-  for (const auto& entry : kAll) {
-    if (entry.name == name) return entry.decide;
+  for (const auto& [known, decide] : kAll) {
+    if (known == name) return decide;
   }
   return nullptr;
+}
+
+std::vector<std::string> decision_names() {
+  std::vector<std::string> names;
+  for (const auto& [name, decide] : kAll) names.emplace_back(name);
+  return names;
 }
 
 Result<OrderedJson> decide_text(Decide decide, std::string_view text) {

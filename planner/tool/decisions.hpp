@@ -18,6 +18,7 @@ namespace kvd::planner {
 using Decide = Result<OrderedJson> (*)(const Json&);
 /// Null for a name that is no decision.
 [[nodiscard]] Decide decision_named(std::string_view name);
+[[nodiscard]] std::vector<std::string> decision_names();
 
 /// Parses and decides.
 [[nodiscard]] Result<OrderedJson> decide_text(Decide decide, std::string_view text);

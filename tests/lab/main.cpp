@@ -5,8 +5,8 @@
 #include <optional>
 #include <string>
 
+#include "ipc/vocabulary/command_line.hpp"
 #include "ipc/vocabulary/standard_streams.hpp"
-#include "kvd/sim/run/exit_status.hpp"
 #include "kvd/sim/run/optional_flag.hpp"
 #include "tests/lab/cache/policies.hpp"
 #include "tests/lab/commands/commands.hpp"
@@ -140,11 +140,7 @@ int run(int argc, char** argv) {
   kvd::sim::describe_cache(app, arguments);
   kvd::sim::describe_grid(app, arguments);
   kvd::sim::describe_figures(app, arguments);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? kvd::sim::kDone : kvd::sim::kUsage;
-  }
+  if (const auto ended = kvd::parse_command_line(app, argc, argv)) return *ended;
   return kvd::sim::dispatch(app, arguments);
 }
 

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "ipc/vocabulary/nearest.hpp"
 #include "ipc/vocabulary/standard_streams.hpp"
 #include "tests/lab/bench/bench.hpp"
 
@@ -74,7 +75,11 @@ int run(int argc, char** argv) {
     }
   }
   if (found != benchmarks().end()) return found->run(arguments);
-  std::fprintf(stderr, "kvd-bench: no benchmark named '%s'\n", argv[1]);
+  std::vector<std::string> names{"--help", "--version"};
+  for (const Benchmark& b : benchmarks()) names.emplace_back(b.name);
+  const std::string meant = misspelt(name, "benchmark", names);
+  std::fprintf(stderr, "kvd-bench: %s\n",
+               meant.empty() ? ("no benchmark named " + std::string(name)).c_str() : meant.c_str());
   return usage(stderr);
 }
 

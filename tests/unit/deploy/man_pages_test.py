@@ -19,6 +19,8 @@ sys.path.insert(0, str(ROOT / "deploy/package"))
 
 import man_pages  # noqa: E402
 
+PROGRAMS = [*man_pages.PAGES, "kvd-admin", "kvd-lab", "kvd-bench"]
+
 
 def plain(roff: str) -> str:
     text = re.sub(r"\\f[BR]|\\&", "", roff)
@@ -45,14 +47,32 @@ class ManPages(unittest.TestCase):
         self.assertEqual(page.count("Exit codes:"), 1)
 
     def test_every_program_has_a_version_and_the_same_status_for_wrong_use(self) -> None:
-        for name in [*self.names, "kvd-admin"]:
+        for name in filter(lambda name: (BINARIES / name).exists(), PROGRAMS):
             for arguments, status in ((["--version"], 0), (["-V"], 0), (["--help"], 0), (["-h"], 0),
-                                      (["--no-such"], 2)):  # fmt: skip
+                                      (["--no-such"], 2), (["--versoin"], 2)):  # fmt: skip
                 run = subprocess.run([BINARIES / name, *arguments], capture_output=True, text=True,
                                      stdin=subprocess.DEVNULL, timeout=60)  # fmt: skip
                 self.assertEqual(run.returncode, status, f"{name} {arguments}: {run.stderr}")
                 if arguments in (["--version"], ["-V"]):
                     self.assertRegex(run.stdout, rf"^{name} \d+\.\d+\.\d+\n$")
+                if arguments == ["--versoin"]:
+                    self.assertRegex(run.stderr, "--versoin.*--version", name)
+
+    def test_a_misspelt_word_is_told_the_nearest(self) -> None:
+        for words, nearest in (("kvdctl polcy set a=b", "policy"), ("kvdctl --url u stauts", "status"),
+                               ("kvdctl drain 3 --dedline=60", "--deadline"), ("kvd-sim comapre", "compare"),
+                               ("kvd-sim run --polcy x", "--policy"), ("kvd-lab repoduce", "reproduce"),
+                               ("kvd-engine --modl x", "--model"), ("kvd-pattern --request 2", "--requests"),
+                               ("kvd-plan rotat", "rotate"), ("kvd-plan rotate --bacth", "--batch"),
+                               ("kvd-holder --kep 3 kvd", "--keep"), ("kvd --pool.hbn 1GiB", "pool.hbm")):  # fmt: skip
+            name, *arguments = words.split()
+            if not (BINARIES / name).exists():
+                continue
+            with self.subTest(words):
+                run = subprocess.run([BINARIES / name, *arguments], capture_output=True, text=True,
+                                     stdin=subprocess.DEVNULL, timeout=60)  # fmt: skip
+                self.assertEqual(run.returncode, 2, run.stderr)
+                self.assertIn(nearest, run.stderr)
 
     @unittest.skipUnless(shutil.which("groff"), "groff is not installed")
     def test_are_clean_troff(self) -> None:
