@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "ipc/vocabulary/human.hpp"
 #include "ipc/vocabulary/overloaded.hpp"
 #include "kvd/core/moves/ground.hpp"
 #include "kvd/core/parts.hpp"
@@ -256,7 +257,7 @@ void Controller::House::clear_cache() {
   bytes += ground.disk.bytes();
   ground.disk.clear();
   ground.context.note(Note::Level::kInfo, EngineId(),
-                      "the prefix cache was emptied: " + std::to_string(bytes.value) + " bytes");
+                      "the prefix cache was emptied: " + human_size(bytes));
   clear_on();
 }
 

@@ -5,6 +5,8 @@
 #include <optional>
 #include <string>
 
+#include "ipc/vocabulary/human.hpp"
+
 namespace kvd::core {
 
 namespace {
@@ -127,7 +129,7 @@ void Keeping::note_adopted() {
   for (const Tier tier : kBoth) {
     text += std::string(tier == kBoth[0] ? ", " : " and ") + name(tier) + " has " +
             std::to_string(kept.blocks[number(tier)]) + " cached blocks, " +
-            std::to_string(kept.bytes[number(tier)]) + " bytes,";
+            human_size(Bytes(static_cast<std::int64_t>(kept.bytes[number(tier)]))) + ",";
   }
   text.back() = ';';
   text += " " + std::to_string(kept.dropped.all()) + " are of no use any more";

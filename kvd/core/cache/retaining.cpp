@@ -4,6 +4,8 @@
 #include <string>
 #include <utility>
 
+#include "ipc/vocabulary/human.hpp"
+
 namespace kvd::core {
 
 namespace {
@@ -29,8 +31,8 @@ void Retaining::let_go_due() {
   const std::uint64_t fresh = evicted - std::exchange(told_, evicted);
   if (fresh == 0) return;
   context_.note(Note::Level::kWarning, EngineId(),
-                std::to_string(fresh) +
-                    " bytes of retained blocks made way, as nothing else was left to: enlarge "
+                human_size(Bytes(static_cast<std::int64_t>(fresh))) +
+                    " of retained blocks made way, as nothing else was left to: enlarge "
                     "pool.dram, or make cache.retain_share smaller");
 }
 

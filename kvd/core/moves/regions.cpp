@@ -5,6 +5,8 @@
 #include <tuple>
 #include <utility>
 
+#include "ipc/vocabulary/human.hpp"
+
 namespace kvd::core {
 
 void Regions::on_allocate(const Command& command, const AllocateRegion& region) {
@@ -128,7 +130,7 @@ bool Regions::make_way(const PendingRegion& pending) {
   }
   context_.note(Note::Level::kInfo, pending.engine,
                 std::to_string(missing) + " slabs are being emptied for a region of " +
-                    std::to_string(pending.bytes.value) + " bytes");
+                    human_size(pending.bytes));
   supply_.begin_retiring(share);
   yield(share, EngineId(0));
   return true;

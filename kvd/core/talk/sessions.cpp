@@ -1,10 +1,11 @@
 #include "kvd/core/talk/sessions.hpp"
 
 #include <algorithm>
-#include <cstdio>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "ipc/vocabulary/human.hpp"
 
 namespace kvd::core {
 
@@ -147,11 +148,10 @@ void Sessions::tell_returned() {
     if (touched) return false;
     if (!gone.until) gone.until = context_.orders.last_ticket();
     if (zeroes(store_.tiers, gone.after, gone.until)) return false;
-    char ms[32];
-    std::snprintf(ms, sizeof ms, "%.1f", to_seconds(context_.now - gone.noticed) * 1e3);
     context_.note(Note::Level::kInfo, gone.engine,
-                  "the memory of engine '" + gone.name + "', " + std::to_string(gone.bytes.value) +
-                      " bytes, is zeroed and free " + ms + " ms after its end was noticed");
+                  "the memory of engine '" + gone.name + "', " + human_size(gone.bytes) +
+                      ", is zeroed and free " + human_time(context_.now - gone.noticed) +
+                      " after its end was noticed");
     return true;
   });
 }

@@ -85,8 +85,7 @@ Status Device::open_pool(const Config& config, const Clock& clock, KeptMemory& k
   const auto progress = [&](Bytes done, Bytes total) {
     if (clock.now() - told < std::chrono::seconds(1)) return;
     told = clock.now();
-    log_info("populating the pool: " + std::to_string(done.value >> 20) + " of " +
-             std::to_string(total.value >> 20) + " MiB");
+    log_info("populating the pool: " + human_size(done) + " of " + human_size(total));
   };
   const auto reopen = [&kept](kernels::SlabSource& backend, Tier tier, SlabIndex number) {
     return kept.reopen(backend, {tier, number});
@@ -109,14 +108,14 @@ void Device::tell_pool(const Config& config, const std::vector<Bytes>& kept) {
     const auto& gpu = gpus_.emplace_back(gpu_facts(*backends_[i], kept[i]));
     if (!gpu) continue;
     log_info("gpu: " + gpu->name + ", " + gpu->uuid + ", context at most " +
-             std::to_string(gpu->context_bytes.value >> 20) + " MiB");
+             human_size(gpu->context_bytes));
   }
   for (const Tier tier : {Tier::kHbm, Tier::kDram}) {
     std::string& pages = page_kinds_[static_cast<std::size_t>(tier)];
     pages = page_kind(*slabs_, tier);
     const bool each = tier == Tier::kHbm && count() > 1;
     log_info(std::string(name(tier)) + ": " + std::to_string(config.slabs(tier)) + " slabs of " +
-             std::to_string(config.slab_size().value >> 20) + " MiB on " + pages + " pages" +
+             human_size(config.slab_size()) + " on " + pages + " pages" +
              (each ? ", on each of " + std::to_string(count()) + " devices" : ""));
   }
 }

@@ -120,8 +120,8 @@ TEST(ControllerDeaths, TheReturnOfARegionIsToldOnceItIsZeroed) {
   EXPECT_THAT(returned(world), testing::IsEmpty()) << "it could not be zeroed";
   world.finish_copies();
   EXPECT_THAT(returned(world),
-              testing::ElementsAre("the memory of engine 'engine', 8192 bytes, is zeroed and free "
-                                   "7.0 ms after its end was noticed"));
+              testing::ElementsAre("the memory of engine 'engine', 8 KiB, is zeroed and free "
+                                   "7 ms after its end was noticed"));
 }
 
 TEST(ControllerDeaths, TheReturnOfBlocksIsToldOnceNoCopyTouchesThem) {
