@@ -1,6 +1,6 @@
-# Sourced by demo-vllm.sh, and by turns-vllm.sh, bench-vllm.sh and bench-two-classes.sh in tests/lab/vllm, in the
-# root of the clone, with $demo, a folder, and $model_size: builds kvd, finds or fetches vLLM ($python), and makes
-# $demo/packages and $demo/model.
+# Sourced by demo-vllm.sh, turns-vllm.sh, bench-vllm.sh and bench-two-classes.sh in the root of the clone, with
+# $demo, a folder,
+# and $model_size: builds kvd, finds or fetches vLLM ($python), and makes $demo/packages and $demo/model.
 
 say() { printf '\n== %s\n' "$*"; }
 

@@ -1,7 +1,7 @@
 """What kvd's decisions are worth to vLLM's scheduler under overload, in simulated time: goals are held
 that stock misses, no answer stands still, nothing is computed twice, and little is moved for it.
 
-KVD_SEED plays one seed. Figures: print them with -v; those of a model are tests/lab/vllm/bench-vllm.sh's.
+KVD_SEED plays one seed. Figures: print them with -v; those of a model are deploy/bench-vllm.sh's.
 """
 
 from __future__ import annotations

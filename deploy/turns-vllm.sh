@@ -2,15 +2,15 @@
 # A chat with vLLM that is ended and started anew before each turn: how long the first token takes on an
 # untouched vLLM, which computes all that was said again, and on kvd, which has it in its DRAM.
 #
-#   sh tests/lab/vllm/turns-vllm.sh [JSON]      JSON: tests/lab/vllm/vllm_turns.py, DEFAULTS
-#   sh tests/lab/vllm/turns-vllm.sh '{"beside": ["mooncake", "lmcache"], "streams": 8}'
+#   sh deploy/turns-vllm.sh [JSON]      JSON: tests/lab/vllm/vllm_turns.py, DEFAULTS
+#   sh deploy/turns-vllm.sh '{"beside": ["mooncake", "lmcache"], "streams": 8}'
 #
 # With "beside", Mooncake Store and LMCache take part behind vLLM's own connectors. They are fetched
 # (tests/lab/bench/peers/environment.sh), and all engines run where there is only the loopback device.
 # Needs what deploy/demo-vllm.sh needs. Prints a table; all figures are in build/turns-vllm/out.json.
 set -eu
 
-root=$(CDPATH='' cd -- "$(dirname -- "$0")/../../.." && pwd)
+root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
 cd "$root"
 demo="$root/build/turns-vllm"
 model_size=large

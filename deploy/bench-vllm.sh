@@ -2,8 +2,8 @@
 # What kvd's scheduling is worth to vLLM, and what it costs: an untouched vLLM and the same one on kvd
 # (policies lvf and unified) under the same loads, at shares of the knee that is measured before.
 #
-#   sh tests/lab/vllm/bench-vllm.sh [JSON]      JSON: tests/lab/vllm/vllm_benefit.py, DEFAULTS
-#   BENCH_MODEL=small sh tests/lab/vllm/bench-vllm.sh '{"prompt": [64, 256], "answer": [64, 200], "blocks": 48,
+#   sh deploy/bench-vllm.sh [JSON]      JSON: tests/lab/vllm/vllm_benefit.py, DEFAULTS
+#   BENCH_MODEL=small sh deploy/bench-vllm.sh '{"prompt": [64, 256], "answer": [64, 200], "blocks": 48,
 #     "engine": {"max_model_len": 512, "max_num_seqs": 32, "max_num_batched_tokens": 256,
 #                "kv_cache_memory_bytes": 33554432}}'
 #
@@ -12,7 +12,7 @@
 # its row schedule_added among them.
 set -eu
 
-root=$(CDPATH='' cd -- "$(dirname -- "$0")/../../.." && pwd)
+root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
 cd "$root"
 demo="$root/build/bench-vllm"
 model_size=${BENCH_MODEL:-large}

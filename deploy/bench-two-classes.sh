@@ -2,11 +2,11 @@
 # Chat with a goal of 5 s beside a batch with one of 600 s, each an engine of its own on one kvd: what the
 # time to chat's first token suffers (tests/lab/vllm/two_classes.py says how it is measured).
 #
-#   sh tests/lab/vllm/bench-two-classes.sh [--json] [--rounds N]          two kvd-engines: five minutes
-#   sh tests/lab/vllm/bench-two-classes.sh --vllm [--json] [--rounds N]   two vLLMs with elastic KV caches: ten more
+#   sh deploy/bench-two-classes.sh [--json] [--rounds N]          two kvd-engines: five minutes
+#   sh deploy/bench-two-classes.sh --vllm [--json] [--rounds N]   two vLLMs with elastic KV caches: ten more
 set -eu
 
-root=$(CDPATH='' cd -- "$(dirname -- "$0")/../../.." && pwd)
+root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
 cd "$root"
 demo="$root/build/bench-two-classes"
 model_size=small
