@@ -40,15 +40,19 @@ Result<link::ByteVector> LinkBackend::ask(link::Type type, std::span<const std::
 Result<std::shared_ptr<const Snapshot>> LinkBackend::snapshot() {
   const std::lock_guard lock(mutex_);
   if (kept_ != nullptr && clock_.now() - kept_at_ < kFresh) return kept_;
-  KVD_ASSIGN_OR_RETURN(const link::ByteVector bytes, ask(link::Type::kSnapshot, {}));
-  KVD_ASSIGN_OR_RETURN(Snapshot snapshot, link::decode_snapshot(bytes));
-  remember(snapshot);
-  kept_ = std::make_shared<const Snapshot>(std::move(snapshot));
+  KVD_ASSIGN_OR_RETURN(kept_, look());
   kept_at_ = clock_.now();
   return kept_;
 }
 
-void LinkBackend::remember(Snapshot& snapshot) {
+void LinkBackend::keep_history() {
+  const std::lock_guard lock(mutex_);
+  (void)look();
+}
+
+Result<std::shared_ptr<const Snapshot>> LinkBackend::look() {
+  KVD_ASSIGN_OR_RETURN(const link::ByteVector bytes, ask(link::Type::kSnapshot, {}));
+  KVD_ASSIGN_OR_RETURN(Snapshot snapshot, link::decode_snapshot(bytes));
   if (history_->empty() || snapshot.now - history_->back().at >= kMoment) {
     History longer;
     for (const Moment& one : *history_) {
@@ -58,6 +62,7 @@ void LinkBackend::remember(Snapshot& snapshot) {
     history_ = std::make_shared<const History>(std::move(longer));
   }
   snapshot.history = history_;
+  return std::make_shared<const Snapshot>(std::move(snapshot));
 }
 
 Result<link::Standing> LinkBackend::standing(std::string_view token) {

@@ -15,8 +15,8 @@
 namespace kvd::admin {
 
 /// Asks kvd over the link, one question at a time, and keeps a snapshot for a tenth of a second.
-/// Of all snapshots together it keeps the counters of 15 minutes, at most each 5 s; who wants them
-/// without gaps asks as often. Owner: thread-safe.
+/// Of all snapshots together it keeps the counters of 15 minutes, at most each 5 s.
+/// Owner: thread-safe.
 class LinkBackend final : public AdminBackend {
  public:
   static constexpr Nanoseconds kFresh = std::chrono::milliseconds(100);
@@ -31,6 +31,10 @@ class LinkBackend final : public AdminBackend {
   /// end is ready.
   void open();
 
+  /// To be called each kMoment, so that the history has no gaps while nobody asks. What it sees is
+  /// shown to nobody: it may be older than what they have just done.
+  void keep_history();
+
   Result<std::shared_ptr<const Snapshot>> snapshot() override;
   Result<link::Standing> standing(std::string_view token) override;
   Result<core::Tuning> change(std::string_view token, const TuningPatch& patch) override;
@@ -39,8 +43,8 @@ class LinkBackend final : public AdminBackend {
  private:
   /// The answer's body behind its Verdict, which is Ok.
   Result<link::ByteVector> ask(link::Type type, std::span<const std::byte> body);
-  /// Adds the snapshot to the history where it is time, and the history to the snapshot.
-  void remember(Snapshot& snapshot);
+  /// Asks kvd, and adds the answer to the history where it is time.
+  Result<std::shared_ptr<const Snapshot>> look();
 
   std::mutex mutex_;
   link::Channel& channel_;  // guarded by mutex_, like what follows

@@ -101,7 +101,7 @@ int main(int argc, char** argv) {
   // kvd's death, and its wish that this process end, is the end of the link.
   const int moment_ms = static_cast<int>(LinkBackend::kMoment / std::chrono::milliseconds(1));
   for (;;) {
-    if (servers->admin) (void)backend.snapshot();
+    if (servers->admin) backend.keep_history();
     pollfd hang_up{link::kDescriptor, 0, 0};
     if (::poll(&hang_up, 1, servers->admin ? moment_ms : -1) > 0) ::_exit(0);
   }

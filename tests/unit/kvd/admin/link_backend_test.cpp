@@ -22,9 +22,9 @@ struct LinkHistory : testing::Test {
     sut->open();
   }
 
-  /// The seconds of which the history tells after a look at this one. Then kvd made so many tokens.
-  std::vector<std::uint64_t> after_look_at(int second) {
-    std::thread answers([&] {
+  /// kvd answers once, in this second of its own, in which it had made so many tokens.
+  std::thread answer_in(int second) {
+    return std::thread([this, second] {
       EXPECT_TRUE(kvd->receive(kKiB, kSoon).ok());
       Snapshot snapshot;
       snapshot.now = TimePoint(std::chrono::seconds(second));
@@ -34,9 +34,13 @@ struct LinkHistory : testing::Test {
       link::encode(snapshot, reply);
       EXPECT_TRUE(kvd->send(link::Type::kSnapshot, reply, kSoon).ok());
     });
-    clock.advance(LinkBackend::kFresh);
+  }
+  /// The seconds of which the history tells after a look at this one.
+  std::vector<std::uint64_t> after_look_at(int second) {
+    std::thread answers = answer_in(second);
     const auto seen = sut->snapshot();
     answers.join();
+    clock.advance(LinkBackend::kFresh);
     std::vector<std::uint64_t> seconds;
     if (!seen.ok()) return seconds;
     for (const Moment& one : *(*seen)->history) seconds.push_back(one.counters.tokens);
@@ -54,6 +58,14 @@ TEST_F(LinkHistory, HasAMomentEachFiveSecondsForFifteenMinutes) {
   EXPECT_THAT(after_look_at(15), ElementsAre(10, 15));
   EXPECT_THAT(after_look_at(600), ElementsAre(10, 15, 600));
   EXPECT_THAT(after_look_at(910), ElementsAre(15, 600, 910));
+}
+
+// Or a reader would miss what it has just done.
+TEST_F(LinkHistory, IsKeptWithoutShowingAnybodyWhatWasSeenForIt) {
+  std::thread answers = answer_in(10);
+  sut->keep_history();
+  answers.join();
+  EXPECT_THAT(after_look_at(15), ElementsAre(10, 15));
 }
 
 }  // namespace
