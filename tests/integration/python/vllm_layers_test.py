@@ -4,6 +4,7 @@ found. A memory of words plays every plan as a worker does; each layer reads wha
 
 from __future__ import annotations
 
+import itertools
 import random
 import unittest
 from collections.abc import Callable
@@ -72,13 +73,15 @@ class Block(NamedTuple):
 
 class Hbm:
     """Pages and rows. Plays a plan in the order in which a worker's copies and a layer's kernels run; a
-    staged layer's window is filled as soon as the worker may fill it, or too `early` by a layer."""
+    staged layer's window is filled as soon as the worker may fill it, or too `early` by a layer. A load
+    is over as soon as it has begun, or as `late` as it may be: when its layer is read."""
 
-    def __init__(self, pages: int, early: bool = False, leave_out: bool = False) -> None:
+    def __init__(self, pages: int, early: bool = False, leave_out: bool = False, late: bool = False) -> None:
         self.pages = [Block()] * pages
         self.rows: dict[int, Block] = {}
         self.early = early
         self.leave_out = leave_out
+        self.late = late
 
     def store(self, copies: list[Copy]) -> None:
         for each in copies:
@@ -91,19 +94,27 @@ class Hbm:
 
     def play(self, plan: Plan, write: Callable[[int], None], read: Callable[[int], None]) -> None:
         self.store(plan.out)
+        self.load(plan.back)
         staged = [at for at, each in enumerate(plan.layers) if each.is_staged]
-        for at, each in enumerate(plan.layers):
-            if not each.is_staged:
-                self.load(each.fetch)
+        loads: dict[int, list[Copy]] = {}
+
+        def fetch(at: int) -> None:
+            loads[at] = plan.layers[at].fetch
+            if not self.late:
+                self.load(loads.pop(at))
 
         def fetch_next() -> None:
             if staged:
-                self.load(plan.layers[staged.pop(0)].fetch)
+                fetch(staged.pop(0))
 
+        for at, each in enumerate(plan.layers):
+            if not each.is_staged:
+                fetch(at)
         for _ in range(plan.windows + self.early):
             fetch_next()
         for at, each in enumerate(plan.layers):
             write(at)
+            self.load(loads.pop(at, []))
             read(at)
             self.store(each.store)
             if each.is_staged:
@@ -219,10 +230,10 @@ class TheTable(unittest.TestCase):
         return engine
 
     def test_finds_what_was_written_with_the_fewest_pages(self) -> None:
-        for keeps in (True, False):
+        for keeps, late in itertools.product((True, False), repeat=2):
             fetched = 0
             for seed in SEEDS:
-                engine = self.played(place, seed, keeps=keeps)
+                engine = self.played(place, seed, keeps=keeps, late=late)
                 self.assertEqual(engine.wrong, 0, seed)
                 self.assertGreater(engine.reads, 1000)
                 fetched += engine.fetched
@@ -230,7 +241,7 @@ class TheTable(unittest.TestCase):
 
     def test_finds_it_wherever_the_layers_are_placed(self) -> None:
         for seed in SEEDS:
-            engine = self.played(AtRandom(seed), seed, pages=(LAYERS + 2) * NAMES)
+            engine = self.played(AtRandom(seed), seed, pages=(LAYERS + 2) * NAMES, late=seed % 2 == 0)
             self.assertEqual(engine.wrong, 0, seed)
             self.assertGreater(engine.fetched, 1000)
 

@@ -114,6 +114,8 @@ class Streams:
         placement = place(requests, len(self._first), self._table.pages, self._tokens)
         self._plan = plan = self._table.step(requests, placement)
         self._store(plan.out)
+        self._rows.wait(self._rows.load(plan.back))
+        self.fetched_blocks += len(plan.back)
         self._staged = [at for at, each in enumerate(plan.layers) if each.is_staged]
         self._fetches = {}
         for at, each in enumerate(plan.layers):

@@ -34,12 +34,13 @@ class LayerPlan:
 
 @dataclass
 class Plan:
-    """What a worker does in a step. `out` comes first of all, and is over before anything else begins;
-    the rows `dead` are dropped when the step is over. The staged layers, in their order, take turns with
-    the windows."""
+    """What a worker does in a step. `out` comes first of all, then `back`: blocks that the step writes to.
+    Each is over before anything else begins. The rows `dead` are dropped when the step is over. The staged
+    layers, in their order, take turns with the windows."""
 
     layers: list[LayerPlan]
     out: list[Copy] = field(default_factory=list)
+    back: list[Copy] = field(default_factory=list)
     dead: list[int] = field(default_factory=list)
     windows: int = 1
 
@@ -98,14 +99,15 @@ class Table:
             for name in sorted(names):
                 if name not in self._page[layer]:
                     self._page[layer][name] = self._free.pop()
-                    self._fetch(layer, name, self._page[layer][name], name in fresh, of)
+                    fetch = plan.back if name in written else of.fetch
+                    self._fetch(layer, name, self._page[layer][name], name in fresh, fetch)
                 of.pages[name] = self._page[layer][name]
             window = windows[turn % placement.windows]
             for at, name in enumerate(sorted(used - names)):
                 if at == len(window):
                     window.append(self._free.pop())
                 of.pages[name] = window[at]
-                self._fetch(layer, name, window[at], name in fresh, of)
+                self._fetch(layer, name, window[at], name in fresh, of.fetch)
                 of.is_staged = True
             turn += of.is_staged
             for name in sorted(written):
@@ -118,9 +120,9 @@ class Table:
         plan.dead, self._dead = self._dead, []
         return plan
 
-    def _fetch(self, layer: int, name: int, page: int, is_fresh: bool, of: LayerPlan) -> None:
+    def _fetch(self, layer: int, name: int, page: int, is_fresh: bool, fetch: list[Copy]) -> None:
         if not is_fresh:
-            of.fetch.append(Copy(self._row[layer][name], page))
+            fetch.append(Copy(self._row[layer][name], page))
 
     def _make_room(self, used: set[int], kept: list[set[int]], plan: Plan) -> None:
         """Blocks that the step does not use make way as far as it needs their pages."""
