@@ -11,6 +11,13 @@
 /// What the programs do alike with their command lines.
 namespace kvd {
 
+/// Adds the app's options as they are typed.
+inline void add_options(const CLI::App& app, std::vector<std::string>& names) {
+  for (const CLI::Option* option : app.get_options()) {
+    for (const std::string& bare : option->get_lnames()) names.push_back("--" + bare);
+  }
+}
+
 /// What an unknown word was meant to be, said to a person; "": all words are known, or like none.
 inline std::string misspelt(const CLI::App& app, int argc, char** argv) {
   const CLI::App* at = &app;
@@ -21,11 +28,9 @@ inline std::string misspelt(const CLI::App& app, int argc, char** argv) {
       const CLI::Option* known = nullptr;
       for (const CLI::App* in = at; in != nullptr; in = in->get_parent()) {
         if (known == nullptr) known = in->get_option_no_throw(name);
-        for (const CLI::Option* option : in->get_options()) {
-          for (const std::string& bare : option->get_lnames()) names.push_back("--" + bare);
-        }
+        add_options(*in, names);
       }
-      const std::string said = known == nullptr ? misspelt(name, "option", names) : "";
+      std::string said = known == nullptr ? misspelt(name, "option", names) : "";
       if (!said.empty()) return said;
       const bool takes_next = known != nullptr && known->get_items_expected_max() > 0;
       if (takes_next && name == word) ++i;
