@@ -15,7 +15,7 @@
 namespace kvd::admin {
 
 /// Asks kvd over the link, one question at a time, and keeps a snapshot for a tenth of a second.
-/// Of all snapshots together it keeps the counters of 15 minutes, at most each 5 s.
+/// It also keeps the counters of the last 15 minutes, taken from a snapshot every 5 s at most.
 /// Owner: thread-safe.
 class LinkBackend final : public AdminBackend {
  public:

@@ -41,7 +41,8 @@ class ClientTest : public testing::Test {
     daemon_.reset();
     daemon_ = std::make_unique<MiniDaemon>(folder_, script);
   }
-  /// A daemon that gives back what is claimed, and so many answers for now.
+  /// The next daemon gives regions back to whoever claims them. It gives `answers` answers; the
+  /// rest wait until the test allows more.
   void start_next_daemon(std::uint32_t answers) {
     MiniDaemon::Script script;
     script.boot = 2;
