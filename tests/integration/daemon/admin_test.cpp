@@ -223,9 +223,11 @@ TEST_F(DaemonAdmin, NothingIsAskedBeforeTheLinkIsOpen) {
 TEST_F(DaemonAdmin, ADaemonThatDrainsIsNotReady) {
   EXPECT_THAT(ask("GET", "/readyz", ""), HasSubstr("200 OK"));
   daemon_.daemon().stop();
-  EXPECT_TRUE(
-      poll_until([&] { return ask("GET", "/readyz", "").find("503") != std::string::npos; }));
-  EXPECT_THAT(ask("GET", "/v1/engines", ""), HasSubstr("503"));
+  // What was seen within the last tenth of a second is shown again, so the two need not agree yet.
+  for (const char* path : {"/readyz", "/v1/engines"}) {
+    EXPECT_TRUE(poll_until([&] { return ask("GET", path, "").find("503") != std::string::npos; }))
+        << path;
+  }
 }
 
 TEST_F(DaemonAdmin, ARefusedPatchChangesNothing) {
