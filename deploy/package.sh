@@ -1,9 +1,9 @@
 #!/bin/sh
 # Makes what kvd is installed from, out of a finished build.
 #
-#   sh deploy/package.sh release  all that a release has, into BUILD/packages/release: .debs as a repository for
-#                                 apt, tarball, image, Helm chart, wheels that bring their libraries along, a
-#                                 bill of materials, checksums
+#   sh deploy/package.sh release  builds, and makes all that a release has, into BUILD/packages/release: .debs as a
+#                                 repository for apt, tarball, image, Helm chart, wheels that bring their libraries
+#                                 along, a bill of materials, checksums
 #   sh deploy/package.sh deb      Debian packages and the Python wheel, into BUILD/packages
 #   sh deploy/package.sh wheels   these wheels alone, into BUILD/packages/wheels
 #   sh deploy/package.sh tar      a tarball of bin, include, lib and share
@@ -16,21 +16,22 @@
 #                                 one stops a reader; needs the same. `follow PAGE...`: only these
 #   BUILD=build/dev sh deploy/package.sh deb
 #
-# Needs a finished build (BUILD, default build/release), for .debs the Debian package dpkg-dev. The
+# All others need a finished build (BUILD, default build/release), for .debs the Debian package dpkg-dev. The
 # package kvd-llama is made where the llama.cpp parts were built. A tree that brings its libraries
 # along is deploy/package/bundle.sh's.
 set -eu
 
 top=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
+fail() { echo "package.sh: $*" >&2; exit 1; }
+
+[ "${1:-}${BUILD:-}" != release ] ||
+  (cd "$top" && cmake --preset release && cmake --build --preset release --parallel 2 --target kvd_packaged)
+
 BUILD=${BUILD:-$top/build/release}
-BUILD=$(CDPATH='' cd -- "$BUILD" 2>/dev/null && pwd) || {
-  echo "package.sh: no build folder: cmake --preset release && cmake --build --preset release" >&2
-  exit 1
-}
+BUILD=$(CDPATH='' cd -- "$BUILD" 2>/dev/null && pwd) ||
+  fail "no build folder: cmake --preset release && cmake --build --preset release"
 packages=$BUILD/packages
 version=$(sed -n 's/^project(kvd VERSION \([0-9.]*\).*/\1/p' "$top/CMakeLists.txt")
-
-fail() { echo "package.sh: $*" >&2; exit 1; }
 
 require_build() {
   for program in kvd kvd-admin kvd-holder kvdctl kvd-plan kvd-sim kvd-pattern kvd-engine; do

@@ -1,5 +1,5 @@
 # What an installed kvd has besides programs and libraries, and how it becomes Debian packages:
-# deploy/package.sh runs cpack, one package for each group of components below.
+# deploy/package.sh runs cpack, one package for each group of components below, once kvd_packaged is built.
 
 # Man pages, out of the programs' own --help (a build with a sanitizer has none).
 find_program(KVD_PYTHON python3 HINTS /usr/bin DOC "Python 3.11 or newer, for tests")
@@ -45,6 +45,12 @@ set(CPACK_COMPONENTS_ALL daemon documents system library client)
 if(TARGET ggml-kvd)
   list(APPEND CPACK_COMPONENTS_ALL llama)
 endif()
+add_custom_target(kvd_packaged)
+foreach(target kvd-admin kvd_client kvd_man ggml-kvd)
+  if(TARGET ${target})
+    add_dependencies(kvd_packaged ${target})
+  endif()
+endforeach()
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_RELEASE 1)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
