@@ -20,6 +20,7 @@ from pathlib import Path
 
 from oci import PROGRAMS, Fault, Json, as_json, libraries
 
+PACKAGED = [*PROGRAMS, "kvd-plan", "kvd-sim"]
 LIBRARIES = ["libkvd_client.so"]
 
 
@@ -77,7 +78,7 @@ def component(package: Package) -> Json:
 
 
 def bill(build: Path, version: str) -> Json:
-    ours = [build / "bin" / name for name in PROGRAMS] + [build / "lib" / name for name in LIBRARIES]
+    ours = [build / "bin" / name for name in PACKAGED] + [build / "lib" / name for name in LIBRARIES]
     components: dict[str, Json] = {}
     needs: list[Json] = []
     for file in ours:

@@ -7,7 +7,7 @@
 #
 #   kvd-client              kvd_client, kvd_vllm and kvd_sglang, with libkvd_client.so
 #   kvd-vllm, kvd-sglang    nothing but their need of kvd-client: names to install by
-#   kvd-server              kvd, kvd-admin, kvd-holder, kvdctl, kvd-engine, kvd-pattern
+#   kvd-server              kvd, kvd-admin, kvd-holder, kvdctl, kvd-engine, kvd-pattern, kvd-sim
 #
 # Needs a finished build (BUILD, default build/release) and a Python of 3.11 or newer with pip,
 # setuptools and wheel: python3-pip, python3-setuptools and python3-wheel of Debian. Asks no network.
@@ -69,7 +69,7 @@ EOF
     kvd-server)
       cp -R "$here/server" "$source"
       cp "$top/client_lib/python/setup.py" "$source"
-      (cd "$BUILD/bin" && add kvd_server/bin kvd kvd-admin kvd-holder kvdctl kvd-engine kvd-pattern)
+      (cd "$BUILD/bin" && add kvd_server/bin kvd kvd-admin kvd-holder kvdctl kvd-engine kvd-pattern kvd-sim)
       ;;
     *) fail "there is no project $1" ;;
   esac

@@ -156,7 +156,8 @@ class Typed(unittest.TestCase):
         load = (f"kvd-engine --port {self.engine} --random layers=4,hidden=256 &\n"
                 f"until curl -sf 127.0.0.1:{self.engine}/health >/dev/null; do sleep 0.1; done\n")
         self.type_page("should.md", before=start + load)
-        printed = self.type_page("policies.md", ("kvd-sim",), start)
+        printed = self.type_page("policies.md", ("kvd-sim compare --policies unified --seeds", "kvd-sim compare --policies unified,fcfs",
+                                                  "kvd-sim compare --policies unified,lvf,fcfs,layerkv"), start)  # fmt: skip
         self.assertRegex(printed, r"rotation +lvf|rotation.policy +lvf|lvf")
 
     def test_every_block_says_what_it_is(self) -> None:

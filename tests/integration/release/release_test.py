@@ -41,7 +41,7 @@ class Release(unittest.TestCase):
             self.assertIn("LICENSE", licences)
             self.assertIn("libzmq5", licences)
         programs = [*(self.folder / "tree/kvd_server/bin").iterdir(), self.folder / "tree/kvd_client/libkvd_client.so"]
-        self.assertEqual(len(programs), 7)
+        self.assertEqual(len(programs), 8)
         for program in programs:
             for line in self.run_("ldd", program).splitlines():
                 with self.subTest(program.name, line=line):
