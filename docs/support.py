@@ -45,7 +45,9 @@ def rows() -> list[Row]:
             Row(engine, "LLaMA with windows in every other layer",
                 {each: f"{begin}windows" for each in (first, second, third)}),
             Row(engine, "LLaMA with LoRA adapters, other weights under its name", {second: f"{begin}contents"}),
-            Row(engine, "MLA, an embedding model, two workers: level 1 alone", {first: f"{begin}cannot_park"}),
+            Row(engine, "LLaMA on two workers, tensor or pipeline parallel",
+                {each: f"{begin}ranks" for each in (first, second, third)}),
+            Row(engine, "MLA, an embedding model: level 1 alone", {first: f"{begin}cannot_park"}),
         ]  # fmt: skip
     lock = (ROOT / "client_lib/llama/package.json").read_text()
     (llama,) = re.findall(r'"node-llama-cpp": "([^"]+)"', lock)

@@ -38,7 +38,7 @@ from kvd_vllm.loaded import Loaded, adapters_in, models_of, runner_of_caller, we
 from kvd_vllm.memory import KvdRequired, KvMemory, logger
 from kvd_vllm.planning import Planner
 from kvd_vllm.stats import KvdPromMetrics, KvdStats
-from kvd_vllm.transfers import Copy, Ends, Opened, Transfers
+from kvd_vllm.transfers import Copy, Ends, Opened, Transfers, Workers, weights_of
 
 if TYPE_CHECKING:
     from vllm.config import VllmConfig
@@ -66,14 +66,17 @@ def _hit_source() -> Any:
     return CacheHitSource.HOST
 
 
-def _supported(given: options.Options) -> options.Options:
-    """The options without what this vLLM does not support."""
+def _supported(given: options.Options, workers: int) -> options.Options:
+    """The options without what this vLLM does not support, or not with so many workers of a model."""
     off = checks.what_is_off()
     if checks.BLOCKS in off:
         logger.warning("kvd: no block is stored or parked: this vLLM lacks %s", off[checks.BLOCKS])
         given = given._replace(prefixes=False, parking=False)
     if checks.ELASTIC in off and given.elastic:
         _refuse_elastic(f"this vLLM lacks {off[checks.ELASTIC]}", given.required)
+        given = given._replace(elastic=False)
+    if workers > 1 and given.elastic:
+        _refuse_elastic(f"{workers} workers share a model", given.required)
         given = given._replace(elastic=False)
     return given
 
@@ -83,8 +86,8 @@ class KvdConnector(KVConnectorBase_V1, SupportsHMA):
     own.
 
     All KV cache groups of a model lie in the one region. Blocks are also stored and parked where
-    each group has attention to all tokens or to a window of them, and there is one worker.
-    Elsewhere the log says why not.
+    each group has attention to all tokens or to a window of them. Elsewhere the log says why not.
+    Of several workers of a model each has its part of a block in a cache of its own.
     """
 
     _cache_hit_source = _hit_source()
@@ -104,7 +107,9 @@ class KvdConnector(KVConnectorBase_V1, SupportsHMA):
         super().__init__(vllm_config, role, kv_cache_config)
         transfer = vllm_config.kv_transfer_config
         extra = transfer.kv_connector_extra_config if transfer is not None else {}
-        self._options = _supported(options.parse(extra))
+        workers = vllm_config.parallel_config.world_size
+        self._workers = Workers(workers)
+        self._options = _supported(options.parse(extra), workers)
         if transfer is not None:
             # vLLM's default is to fail a request whose load failed. vLLM reads this setting later.
             transfer.kv_load_failure_policy = "recompute"
@@ -120,6 +125,8 @@ class KvdConnector(KVConnectorBase_V1, SupportsHMA):
         reason = refusal(vllm_config, kv_cache_config)
         if not reason:
             self.shape = shape_of(vllm_config, kv_cache_config)
+            if role == KVConnectorRole.SCHEDULER:
+                self.shape = self.shape._replace(block_bytes=workers * self.shape.block_bytes)
         self._copier = self._copier_of(NoCache())
         self._copies = False
         is_elastic = self._options.elastic and self.shape is not None
@@ -220,7 +227,8 @@ class KvdConnector(KVConnectorBase_V1, SupportsHMA):
             self._mapper.begin(kv_connector_metadata.orders)
         if self._loaded is not None:
             transfers = kv_connector_metadata
-            self._loaded.step_begins(transfers.weights, transfers.look, transfers.adapters)
+            weights = weights_of(transfers.weights, self._rank)
+            self._loaded.step_begins(weights, transfers.look, transfers.adapters)
         self._begin(kv_connector_metadata.copies)
 
     def _begin(self, copies: list[Copy]) -> None:
@@ -262,7 +270,14 @@ class KvdConnector(KVConnectorBase_V1, SupportsHMA):
         if self._loaded is not None:
             self._loaded.step_ends()
             ends = self._loaded.add_to(ends)
+        if ends is not None and self.shape is not None:
+            ends.rank, ends.block_bytes = self._rank, self.shape.block_bytes
         return ends
+
+    @property
+    def _rank(self) -> int:
+        """This worker's, among those of its model."""
+        return int(self._vllm_config.parallel_config.rank)
 
     def shutdown(self) -> None:
         if self._mapper is not None:
@@ -325,6 +340,9 @@ class KvdConnector(KVConnectorBase_V1, SupportsHMA):
         if any(self.shape.windows):
             logger.warning("kvd: no KV events of blocks in kvd: some layers look back at a window only")
             return
+        if self._vllm_config.parallel_config.world_size > 1:
+            logger.warning("kvd: no KV events of blocks in kvd: several workers have a part of each")
+            return
         from kvd_vllm import events
 
         kind = events.spec_kind(self._cache_config.kv_cache_groups[0].kv_cache_spec)
@@ -342,14 +360,14 @@ class KvdConnector(KVConnectorBase_V1, SupportsHMA):
     def set_xfer_handshake_metadata_pp_aware(
         self, metadata: dict[tuple[int, int], KVConnectorHandshakeMetadata]
     ) -> None:
-        """By rank in the pipeline and within its stage. Nothing is copied where there are several.
-        """
+        """By rank in the pipeline and within its stage."""
         self.set_xfer_handshake_metadata(dict(enumerate(metadata.values())))
 
     def set_xfer_handshake_metadata(
         self, metadata: dict[int, KVConnectorHandshakeMetadata]
     ) -> None:
-        """What the workers made of the KV cache; nothing where it is as usual."""
+        """What the workers made of the KV cache; nothing where it is as usual. Where one of them copies
+        nothing, none does."""
         opened = [each for each in metadata.values() if isinstance(each, Opened)]
         if self._planner is not None and not all(each.copies for each in opened):
             self._planner.copy_nothing()
@@ -387,9 +405,13 @@ class KvdConnector(KVConnectorBase_V1, SupportsHMA):
             self._planner.give_up(connector_output.failed_recving)
         ends = connector_output.kv_connector_worker_meta
         if self._planner is not None and isinstance(ends, Ends):
+            ends = self._workers.hear(ends)
             if ends.model and self.shape is not None and self._link is not None:
                 self.shape = self.shape._replace(model=ends.model)
-                self._link.open(self.shape)
+                self._link.open([
+                    self.shape._replace(model=name, block_bytes=size)
+                    for name, size in self._workers.caches.values()
+                ])  # fmt: skip
             self._planner.end(ends)
             if self._balloon is not None and ends.news is not None:
                 self._balloon.hear(ends.news)

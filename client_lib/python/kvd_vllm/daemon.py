@@ -49,10 +49,10 @@ class Link(Index, Source):
         self, options: Options, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._options = options
-        self._shape: CacheShape | None = None
+        self._shapes: Sequence[CacheShape] = ()
         self._clock = clock
         self._client: kvd_client.Client | None = None
-        self._cache: kvd_client.Cache | None = None
+        self._caches: list[kvd_client.Cache] = []  # one for each worker
         self._rest_s = _FIRST_REST_S
         self._resting_until = 0.0
         self._is_up = False
@@ -68,10 +68,10 @@ class Link(Index, Source):
         except kvd_client.KvdError as fault:
             self._lose(fault)
 
-    def open(self, shape: CacheShape) -> None:
-        """Opens the cache, once the worker's side has said what names it. This happens in the first
-        step."""
-        self._shape = shape
+    def open(self, shapes: Sequence[CacheShape]) -> None:
+        """Opens the cache of each worker, once they have said what names them. This happens in the
+        first step."""
+        self._shapes = shapes
         if self._is_up:
             try:
                 self._attach(min(_OPEN_S, self._options.timeout_s))
@@ -79,43 +79,46 @@ class Link(Index, Source):
                 self._lose(fault)
 
     def lookup(self, digests: Sequence[bytes]) -> int | None:
-        if self._cache is None:
+        opened, asked = self._caches, digests[:_MOST_BLOCKS]
+        if not opened:
             return None
-        opened, asked = self._cache, digests[:_MOST_BLOCKS]
 
-        def leading() -> int:
+        def leading(cache: kvd_client.Cache) -> int:
             try:
-                return opened.lookup(asked, timeout=self._budget)
+                return cache.lookup(asked, timeout=self._budget)
             except kvd_client.WouldBlock:
                 return _NOT_YET
 
-        answer = self._ask(leading)
+        # Each is asked, so that kvd asks remote servers for all of them at once.
+        answer = self._ask(lambda: min([leading(each) for each in opened]))
         if answer == _NOT_YET:
             raise NotYet
         return answer
 
     def expect(self, digests: Sequence[bytes]) -> None:
-        if self._cache is not None and len(digests) <= _MOST_BLOCKS:
-            self._post(functools.partial(self._cache.post_lookup, digests))
+        for each in self._caches if len(digests) <= _MOST_BLOCKS else ():
+            self._post(functools.partial(each.post_lookup, digests))
 
     def drop(self, digests: Sequence[bytes], wait: bool = True) -> int:
-        if self._cache is None:
-            return 0
-        told = digests[:_MOST_BLOCKS]
-        if not wait:
-            return len(told) if self._post(functools.partial(self._cache.post_drop, told)) else 0
-        call = functools.partial(self._cache.drop, told, timeout=self._budget)
-        return len(told) if self._ask(lambda: call() is None) else 0
+        told, opened = digests[:_MOST_BLOCKS], self._caches
+
+        def drop(cache: kvd_client.Cache) -> bool:
+            if not wait:
+                return self._post(functools.partial(cache.post_drop, told))
+            call = functools.partial(cache.drop, told, timeout=self._budget)
+            return self._ask(lambda: call() is None) is True
+
+        return len(told) if opened and all(map(drop, opened)) else 0
 
     def retain(self, digests: Sequence[bytes], seconds: float) -> int | None:
-        if self._cache is None:
+        opened = self._caches
+        if not opened:
             return None
-        opened = self._cache
 
         def tell() -> int | None:
             # An older kvd retains nothing.
             with contextlib.suppress(kvd_client.InvalidArgument):
-                return opened.retain(digests, seconds, timeout=self._budget)
+                return min([each.retain(digests, seconds, timeout=self._budget) for each in opened])
             return None
 
         return self._ask(tell)
@@ -149,7 +152,7 @@ class Link(Index, Source):
     @property
     def is_open(self) -> bool:
         """Whether it is known what names the cache."""
-        return self._shape is not None
+        return bool(self._shapes)
 
     def label(self, labels: Labels) -> bool:
         def call(ours: kvd_client.Cache) -> bool:
@@ -207,12 +210,13 @@ class Link(Index, Source):
         return answer
 
     def _ask_aside(self, call: Callable[[kvd_client.Cache], _T]) -> _T | None:
-        """Asks from another thread than the scheduler's. If kvd is late there, steps may ask all the same."""
-        cache = self._cache
-        if not self._is_up or cache is None:
+        """Asks from another thread than the scheduler's, of the cache of an only worker. If kvd is late
+        there, steps may ask all the same."""
+        opened = self._caches
+        if not self._is_up or not opened:
             return None
         try:
-            return call(cache)
+            return call(opened[0])
         except (kvd_client.Unavailable, kvd_client.PeerGone, kvd_client.StaleSession) as fault:
             self._lose(fault)
         except kvd_client.KvdError:
@@ -231,11 +235,13 @@ class Link(Index, Source):
         if self._client is None:
             self._client = self._session(timeout_s)
         self._client.ping(timeout_s)
-        if self._shape is not None:
-            self._cache = self._client.cache(
-                self._shape.model, block_tokens=self._shape.block_tokens,
-                block_bytes=self._shape.block_bytes, await_remote=True, timeout=timeout_s,
-            )  # fmt: skip
+        self._caches = [
+            self._client.cache(
+                each.model, block_tokens=each.block_tokens, block_bytes=each.block_bytes,
+                await_remote=True, timeout=timeout_s,
+            )
+            for each in self._shapes
+        ]  # fmt: skip
 
     def _session(self, timeout_s: float) -> kvd_client.Client:
         """A session for whatever memory kvd lends. This side maps none of it, so that a scheduler in a
@@ -261,7 +267,7 @@ class Link(Index, Source):
                 self._attach(_ATTACH_S)
             except kvd_client.KvdError:
                 continue
-            if self._shape is not None and self._cache is None:
+            if self._shapes and not self._caches:
                 continue  # it was found meanwhile
             with self._losing:
                 self._is_up, self._finder = True, None

@@ -32,6 +32,8 @@ class CacheShape(NamedTuple):
     windows: tuple[int, ...]
 
 
+# The scheduler's session has a cache for each worker, and kvd has 16 for a session.
+_MOST_WORKERS = 8
 # Blocks of these caches are fully written by the time their tokens are computed, and nothing writes
 # them after that.
 _WHOLE = ("FullAttentionSpec", "MLAAttentionSpec", "SlidingWindowSpec")
@@ -39,9 +41,8 @@ _WHOLE = ("FullAttentionSpec", "MLAAttentionSpec", "SlidingWindowSpec")
 
 def refusal(config: VllmConfig, cache: KVCacheConfig) -> str:
     """Why blocks of this engine cannot be stored or parked; "": they can be."""
-    parallel = config.parallel_config
-    if parallel.world_size > 1:
-        return f"{parallel.world_size} workers share a model; one is what works"
+    if reason := _refusal_of_workers(config):
+        return reason
     if not cache.kv_cache_groups:
         return "the model has no KV cache"
     unit = getattr(config.cache_config, "prefix_match_unit", None)
@@ -63,6 +64,29 @@ def refusal(config: VllmConfig, cache: KVCacheConfig) -> str:
         pieces_planned(cache)
     except ValueError as fault:
         return str(fault)
+    return ""
+
+
+def _refusal_of_workers(config: VllmConfig) -> str:
+    """Why the workers of this model cannot store their parts of blocks; "": they can, or there is one.
+    """
+    parallel = config.parallel_config
+    if parallel.world_size == 1:
+        return ""
+    if parallel.decode_context_parallel_size > 1 or parallel.prefill_context_parallel_size > 1:
+        return (
+            "context-parallel workers divide the tokens of a block; take "
+            "--decode-context-parallel-size and --prefill-context-parallel-size away"
+        )
+    if parallel.distributed_executor_backend != "mp" or parallel.nnodes > 1:
+        return (
+            f"its {parallel.world_size} workers are not started by this process on this node, which was "
+            "never tried; take --distributed-executor-backend mp, and --nnodes away"
+        )
+    if parallel.world_size > _MOST_WORKERS:
+        return f"it has {parallel.world_size} workers, and more than {_MOST_WORKERS} were never tried"
+    if config.lora_config is not None:
+        return "LoRA adapters of several workers were never tried; take --enable-lora away"
     return ""
 
 

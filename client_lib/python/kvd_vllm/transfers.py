@@ -71,7 +71,8 @@ class Transfers(KVConnectorMetadata):
     """The scheduler's side to the worker's: copies to begin before this step's forward and after
     it, and what an elastic KV cache is told.
 
-    Shared copies are right only for `weights`. `look`: their identity should be taken anew.
+    Shared copies are right only for `weights`, those of all workers. `look`: their identity should be
+    taken anew.
     `adapters`: those whose content is asked for."""
 
     copies: list[Copy] = field(default_factory=list)
@@ -87,7 +88,8 @@ class Ends(KVConnectorWorkerMetadata):
     """The worker's side to the scheduler's: copies of which kvd no longer touches any byte
     (`refused`: the worker did not ask for them, because it computes something else now), what
     became of an elastic KV cache, the name of the cache (once, with the first step), and the
-    identity of weights and adapters that were asked for or have changed."""
+    identity of weights and adapters that were asked for or have changed. `others`: what other
+    workers said in the same step."""
 
     done: list[int] = field(default_factory=list)
     failed: list[int] = field(default_factory=list)
@@ -96,12 +98,64 @@ class Ends(KVConnectorWorkerMetadata):
     model: str = ""
     weights: str = ""
     adapters: dict[AdapterKey, Adapter] = field(default_factory=dict)
+    rank: int = 0
+    block_bytes: int = 0  # of this worker's part of a block
+    others: list[Ends] = field(default_factory=list)
 
     def aggregate(self, other: KVConnectorWorkerMetadata) -> KVConnectorWorkerMetadata:
         assert isinstance(other, Ends)
-        # Only one worker has an elastic KV cache, and only one stores blocks.
-        news = self.news if self.news is not None else other.news
-        return Ends(
-            self.done + other.done, self.failed + other.failed, self.refused + other.refused, news,
-            self.model or other.model, self.weights or other.weights, {**self.adapters, **other.adapters},
-        )  # fmt: skip
+        self.others += [other, *other.others]
+        return self
+
+
+# Stands between the identities of the workers' weights, and in none of them.
+_NEXT = "\0"
+# The worst that became of a copy anywhere is what became of it.
+_DONE, _REFUSED, _FAILED = range(3)
+
+
+def weights_of(all_of_them: str, rank: int) -> str:
+    """A worker's part of the weights that Workers put together; "": they have not said theirs yet."""
+    parts = all_of_them.split(_NEXT)
+    return parts[rank] if rank < len(parts) else ""
+
+
+class Workers:
+    """All workers of a model, as if they were one, on the scheduler's thread. Each has a part of each
+    block, in a cache of its own in kvd, whose name has its rank. A prefix is as long as in the cache
+    that has least of it (daemon.py).
+
+    A copy has ended when each worker has ended its part, so until then nobody reuses its blocks.
+    It is done where all parts are: a load that one worker lost is lost for all."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self.caches: dict[int, tuple[str, int]] = {}  # by rank: the name, and the bytes of a block
+        self._weights: dict[int, str] = {}  # by rank
+        self._parts: dict[int, list[int]] = {}  # by copy: what became of the parts that have ended
+
+    def hear(self, ends: Ends) -> Ends:
+        """What one worker would have said in place of all of them."""
+        said, whole = [ends, *ends.others], Ends(news=ends.news)
+        for each in said:
+            self._count_parts(each, whole)
+            whole.adapters.update(each.adapters)
+            if each.model:
+                self.caches[each.rank] = each.model, each.block_bytes
+            if each.weights:
+                self._weights[each.rank] = each.weights
+        if any(each.weights for each in said) and len(self._weights) == self._count:
+            whole.weights = _NEXT.join(self._weights[rank] for rank in sorted(self._weights))
+        if any(each.model for each in said) and len(self.caches) == self._count:
+            whole.model = self.caches[0][0]
+        return whole
+
+    def _count_parts(self, ends: Ends, whole: Ends) -> None:
+        found = (ends.done, ends.refused, ends.failed)
+        into = (whole.done, whole.refused, whole.failed)
+        for end in (_DONE, _REFUSED, _FAILED):
+            for number in found[end]:
+                parts = self._parts.setdefault(number, [])
+                parts.append(end)
+                if len(parts) == self._count:
+                    into[max(self._parts.pop(number))].append(number)

@@ -4,12 +4,8 @@ than by vLLM alone, and every answer is vLLM's own.
 
 from __future__ import annotations
 
-import os
 import random
-import signal
-import subprocess
 import unittest
-from pathlib import Path
 from typing import Any
 
 import ctest
@@ -55,32 +51,6 @@ class CannotPark(unittest.TestCase):
             found = engine.answers()
         self.expect_no_more_than_stock(found[:3])
         self.expect_no_more_than_stock(found[3:])
-
-    def test_with_two_workers(self) -> None:
-        """One engine, as it takes long to begin: it runs alone first, while kvd stands still."""
-        kvd = self.kvd()
-        each = [{}, {"same": True}, {"same": True}]
-        engine = {**ROOM, **KVD, "tensor_parallel_size": 2}
-        given = {"engine": engine, "arguments": HURRIED, "answer": 64, "each": each, "pause_at": 1}
-        found: list[dict[str, Any]]
-        changes = (
-            lambda: kvd.signal(signal.SIGSTOP), lambda: kvd.signal(signal.SIGCONT),
-            lambda: self.kvdctl(kvd, "policy", "set", "rotation.policy=lvf"),
-        )  # fmt: skip
-        extra = {"step_budget_s": 0.5}  # what a step waits for a kvd that stands still
-        with bench.engine("two", kvd.endpoint, fresh=True, extra=extra, **given) as running:
-            for change in changes:
-                running.wait_for_pause()
-                change()
-                running.go_on()
-            found = running.answers()
-        self.expect_no_more_than_stock(found)
-
-    def kvdctl(self, kvd: KvdProcess, *words: str) -> None:
-        address = {"KVD_ADMIN_URL": f"http://127.0.0.1:{kvd.port}",
-                   "KVD_ADMIN_TOKEN_FILE": str(Path(kvd.endpoint).with_name("admin.token"))}  # fmt: skip
-        programs = os.environ["KVDTEST_BIN_DIR"]
-        subprocess.run([f"{programs}/kvdctl", *words], env={**os.environ, **address}, check=True)
 
     def test_a_model_that_cannot_compute_behind_a_prefix(self) -> None:
         """MLA on a CPU, asked the same twice: the second time all would be found in kvd."""

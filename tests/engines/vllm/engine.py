@@ -8,7 +8,8 @@ Answers six prompts of random tokens greedily, 128 tokens each, and writes token
 tokens that were scheduled and vLLM's own counters to OUT. It stands still once, after pause_at steps
 that computed something (a request that waits for an answer of kvd's makes empty ones),
 or with pause_on "load" when a request waits for a load, "preempted" when two that were preempted wait at
-a time: it prints {"event":"paused", …} with where its KV tensors lie, and goes on after a line on stdin.
+a time: it prints {"event":"paused", …} with where its KV tensors lie and the hashes of a request's blocks,
+and goes on after a line on stdin.
 Each round makes an engine of its own, but one that says "same"; "each" says what is otherwise in each.
 With "embed" it says the vectors of its prompts instead.
 """
@@ -98,7 +99,8 @@ def run(llm: Any, given: dict[str, Any]) -> dict[str, Any]:
         if not paused and is_time_to_pause():
             paused = True
             where = llm.collective_rpc(tensors)[0]
-            print(json.dumps({"event": "paused", "tensors": where}), flush=True)
+            hashes = [each.hex() for each in next(iter(scheduler.requests.values())).block_hashes]
+            print(json.dumps({"event": "paused", "tensors": where, "hashes": hashes}), flush=True)
             sys.stdin.readline()
     answers = [done[str(number)] for number in range(len(asked))]
     return {

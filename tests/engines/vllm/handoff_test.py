@@ -163,7 +163,7 @@ class WithoutAModel(unittest.TestCase):
             together.wait(30)
             raise kvd_client.PeerGone("kvd is gone")
 
-        with mock.patch.object(type(link._cache), "drop", ask):
+        with mock.patch.object(type(link._caches[0]), "drop", ask):
             asking = [threading.Thread(target=link.drop, args=([bytes(32)],)) for _ in range(2)]
             for each in asking:
                 each.start()

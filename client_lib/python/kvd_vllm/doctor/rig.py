@@ -129,20 +129,9 @@ class Rig:
             raise NoRig(f"{type(fault).__name__}: {fault}") from fault
         self.windows = windows
         self.blocks = blocks
+        self.device = device
         self.model_runner = ModelRunner()  # as a worker has it
-        self.worker = KvdConnector(config, KVConnectorRole.WORKER, cache)
-        context = self.worker.get_mem_pool_context()
-        if context is None:
-            raise AssertionError("the connector has no memory pool")
-        with context:
-            tensors = allocate_kv_cache(cache, torch.device(device), KVCacheLayout.LBNHC)
-        self.worker.register_kv_caches(tensors)
-        self.kv: list[torch.Tensor] = []
-        for tensor in list(tensors.values())[:1]:  # the groups share their memory; none has no KV cache
-            shape = (LAYERS, blocks, page // 8)
-            whole = torch.empty(0, dtype=torch.int64, device=device)
-            self.kv = list(whole.set_(tensor.untyped_storage(), 0, shape))
-        self.slots = [each.numpy() if device == "cpu" else DeviceSlots(each) for each in self.kv]
+        self.make_worker(config, cache)
         self.scheduler = scheduler(
             vllm_config=config, kv_cache_config=cache, block_size=TOKENS, log_stats=False,
             structured_output_manager=StructuredOutputManager(config),
@@ -166,6 +155,22 @@ class Rig:
         self.aborted: set[str] = set()
         self.unfinished: set[str] = set()
         self.made = self.steps = self.preemptions = 0
+
+    def make_worker(self, config: Any, cache: KVCacheConfig) -> None:
+        """Makes the worker that computes from now on, with a KV cache of its own."""
+        self.worker = KvdConnector(config, KVConnectorRole.WORKER, cache)
+        context = self.worker.get_mem_pool_context()
+        if context is None:
+            raise AssertionError("the connector has no memory pool")
+        with context:
+            tensors = allocate_kv_cache(cache, torch.device(self.device), KVCacheLayout.LBNHC)
+        self.worker.register_kv_caches(tensors)
+        self.kv: list[torch.Tensor] = []
+        for tensor in list(tensors.values())[:1]:  # the groups share their memory; none has no KV cache
+            page = cache.kv_cache_groups[0].kv_cache_spec.page_size_bytes
+            whole = torch.empty(0, dtype=torch.int64, device=self.device)
+            self.kv = list(whole.set_(tensor.untyped_storage(), 0, (LAYERS, self.blocks, page // 8)))
+        self.slots = [each.numpy() if self.device == "cpu" else DeviceSlots(each) for each in self.kv]
 
     def add(
         self, prompt: list[int], count: int, prompt_logprobs: int | None = None,
