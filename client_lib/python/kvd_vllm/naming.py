@@ -20,7 +20,7 @@ from kvd_vllm.groups import Place
 from kvd_vllm.identity import UNEXPECTED, NoIdentity, tensors_of
 from kvd_vllm.layout import digest_of
 from kvd_vllm.memory import logger
-from kvd_vllm.transfers import Adapter, AdapterKey, Copy, Ends, Transfers, key_of
+from kvd_vllm.transfers import NEXT, Adapter, AdapterKey, Copy, Ends, Transfers, key_of
 
 if TYPE_CHECKING:
     from vllm.lora.request import LoRARequest
@@ -252,7 +252,9 @@ class Names:
                 if self._loras[name][0] == key and pin != adapter:
                     self._pins[name] = None
         if ends.model:
-            self._first = ends.weights
+            # A worker's cache is named by its own weights, and its bytes depend on those of all: where there
+            # are several, all are in the names of blocks.
+            self._first = "" if NEXT in ends.weights else ends.weights
         if not ends.weights:
             return
         if self._is_pure is None and not self._look:

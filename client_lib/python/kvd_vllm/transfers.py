@@ -109,14 +109,14 @@ class Ends(KVConnectorWorkerMetadata):
 
 
 # Stands between the identities of the workers' weights, and in none of them.
-_NEXT = "\0"
+NEXT = "\0"
 # The worst that became of a copy anywhere is what became of it.
 _DONE, _REFUSED, _FAILED = range(3)
 
 
 def weights_of(all_of_them: str, rank: int) -> str:
     """A worker's part of the weights that Workers put together; "": they have not said theirs yet."""
-    parts = all_of_them.split(_NEXT)
+    parts = all_of_them.split(NEXT)
     return parts[rank] if rank < len(parts) else ""
 
 
@@ -145,7 +145,7 @@ class Workers:
             if each.weights:
                 self._weights[each.rank] = each.weights
         if any(each.weights for each in said) and len(self._weights) == self._count:
-            whole.weights = _NEXT.join(self._weights[rank] for rank in sorted(self._weights))
+            whole.weights = NEXT.join(self._weights[rank] for rank in sorted(self._weights))
         if any(each.model for each in said) and len(self.caches) == self._count:
             whole.model = self.caches[0][0]
         return whole

@@ -8,7 +8,7 @@ Answers six prompts of random tokens greedily, 128 tokens each, and writes token
 tokens that were scheduled and vLLM's own counters to OUT. It stands still once, after pause_at steps
 that computed something (a request that waits for an answer of kvd's makes empty ones),
 or with pause_on "load" when a request waits for a load, "preempted" when two that were preempted wait at
-a time: it prints {"event":"paused", …} with where its KV tensors lie and the hashes of a request's blocks,
+a time: it prints {"event":"paused", …} with where its KV tensors lie and kvd's names of a request's blocks,
 and goes on after a line on stdin.
 Each round makes an engine of its own, but one that says "same"; "each" says what is otherwise in each.
 With "embed" it says the vectors of its prompts instead.
@@ -46,6 +46,14 @@ def tensors(worker: Any) -> list[tuple[int, int]]:
     """Address and size of each KV tensor."""
     found = worker.model_runner.kv_caches
     return [(t.untyped_storage().data_ptr(), t.untyped_storage().nbytes()) for t in found]
+
+
+def names(scheduler: Any) -> list[str]:
+    """What kvd calls the blocks of a request, where the engine stores any."""
+    planner = getattr(scheduler.connector, "_planner", None)
+    request = next(iter(scheduler.requests.values()))
+    places = [(0, at) for at in range(len(request.block_hashes))]
+    return [each.hex() for each in planner.names.digests(request, places)] if planner else []
 
 
 def counters(llm: Any) -> dict[str, float]:
@@ -99,8 +107,7 @@ def run(llm: Any, given: dict[str, Any]) -> dict[str, Any]:
         if not paused and is_time_to_pause():
             paused = True
             where = llm.collective_rpc(tensors)[0]
-            hashes = [each.hex() for each in next(iter(scheduler.requests.values())).block_hashes]
-            print(json.dumps({"event": "paused", "tensors": where, "hashes": hashes}), flush=True)
+            print(json.dumps({"event": "paused", "tensors": where, "names": names(scheduler)}), flush=True)
             sys.stdin.readline()
     answers = [done[str(number)] for number in range(len(asked))]
     return {

@@ -41,7 +41,7 @@ def caches_in(engine: Engine) -> list[str]:
 
 def change_in_one_rank(kvd: KvdProcess, engine: Engine, is_kept: bool) -> None:
     """Takes the prefix away from the cache of one of its workers, or stores other bytes there under its names."""
-    digests = engine.hashes[:FOUND]
+    digests = engine.names[:FOUND]
     with contextlib.ExitStack() as stack:
         client = stack.enter_context(kvd_client.Client(kvd.endpoint))
         region = client.allocate(FOUND * BYTES)

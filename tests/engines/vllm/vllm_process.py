@@ -194,7 +194,7 @@ class Engine:
         return self._log.read_text() + self._printed
 
     _printed = ""
-    hashes: list[bytes]  # vLLM's own, of the blocks of a request, since the last pause
+    names: list[bytes]  # kvd's, of the blocks of a request, since the last pause
 
     def wait_for_pause(self) -> list[tuple[int, int]]:
         """Address and size of each KV tensor, once the engine stands still."""
@@ -202,7 +202,7 @@ class Engine:
         for line in self.process.stdout:
             if line.startswith('{"event": "paused"'):
                 paused = json.loads(line)
-                self.hashes = [bytes.fromhex(each) for each in paused["hashes"]]
+                self.names = [bytes.fromhex(each) for each in paused["names"]]
                 return [(at, size) for at, size in paused["tensors"]]
             self._printed += line
         raise AssertionError(f"the engine ended: {self.log[-4000:]}")

@@ -14,6 +14,7 @@ from typing import Any
 
 import ctest
 import no_model_test
+import torch
 from kvd_process import KvdProcess
 from model_free import PAGE, Rig, WrongBytes
 from no_model_test import PARK_ONLY, SEEDS, STEPS, RandomScheduler
@@ -53,11 +54,13 @@ class RanksRig(Rig):
             endpoint, folder, scheduler, seed, blocks=blocks, windows=windows, engine=several, page=pages[0], **given
         )
         config = self.worker._vllm_config
+        self.computes = 0  # what its slots hold more than those of an engine of other weights
         self.ranks = [(self.worker, self.kv, self.slots)]
         for rank, page in enumerate(pages[1:], start=1):
             other = copy.copy(config)
             other.parallel_config = copy.copy(config.parallel_config)
             other.parallel_config.rank = rank
+            self.model_runner = doctors.ModelRunner()
             self.make_worker(other, doctors._cache(blocks, page, windows))
             self.ranks.append((self.worker, self.kv, self.slots))
         opened = {(0, at): worker.get_handshake_metadata() for at, (worker, *_) in enumerate(self.ranks)}
@@ -68,7 +71,7 @@ class RanksRig(Rig):
         names = list(output.num_scheduled_tokens)
         expected, scheduled, made = self.expected, dict(self.scheduled), []
         for rank, (self.worker, self.kv, self.slots) in enumerate(self.ranks):
-            self.expected = {name: expected[name] + RANK * rank for name in names}
+            self.expected = {name: expected[name] + RANK * rank + self.computes for name in names}
             self.scheduled = dict(scheduled)
             made.append(super().execute(output))
         self.expected = expected
@@ -124,6 +127,27 @@ class Ranks(no_model_test.NoModel):
         name = other.add(prompt, 10)
         other.run_dry()
         self.assertEqual(other.scheduled[name], len(other.truth[name]) - 1 - 6 * 32)
+        other.check_answers()
+
+    def test_an_engine_whose_other_rank_has_other_weights_finds_nothing(self) -> None:
+        """Two checkpoints share the part of the second rank, whose blocks depend on the first one's all the same."""
+        kvd = self.kvd()
+        usual = self.rig(kvd, KvdScheduler, SEEDS[0], blocks=60)
+        prompt = self.prompt(usual)
+        usual.add(prompt, 10)
+        usual.run_dry()
+        changed = doctors.ModelRunner()
+        torch.nn.init.zeros_(changed.get_model().weight)
+        with unittest.mock.patch.object(doctors, "ModelRunner", side_effect=[changed, doctors.ModelRunner()]):
+            other = self.rig(kvd, KvdScheduler, SEEDS[0], blocks=60)
+        other.computes = RANK // 2
+        for found in (0, 6 * 32):  # then its own
+            name = other.add(prompt, 10)
+            other.run_dry()
+            self.assertEqual(other.scheduled[name], len(other.truth[name]) - 1 - found)
+        caches = [rig.connector._workers.caches for rig in (usual, other)]
+        self.assertNotEqual(caches[0][0], caches[1][0])
+        self.assertEqual(caches[0][1], caches[1][1], "the test is of one cache")
         other.check_answers()
 
     def test_a_load_that_one_rank_lost_is_lost_for_all_and_told_once(self) -> None:
