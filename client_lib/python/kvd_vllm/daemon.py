@@ -225,10 +225,17 @@ class Link(Index, Source):
 
     def _post(self, call: Callable[[], None]) -> bool:
         """Posts what goes with the next question. It posts nothing while such posts are not
-        answered, since nothing may be reading them."""
+        answered, since nothing may be reading them. False: it was not posted, be it that many are already."""
         if self._rest_s > _FIRST_REST_S:
             return False
-        return self._ask(lambda: call() is None) is True
+
+        def post() -> bool:
+            with contextlib.suppress(kvd_client.WouldBlock):
+                call()
+                return True
+            return False
+
+        return self._ask(post) is True
 
     def _attach(self, timeout_s: float) -> None:
         """Opens what is not open, or resumes the session."""

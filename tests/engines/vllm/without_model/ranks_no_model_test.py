@@ -23,8 +23,10 @@ from vllm.distributed.kv_transfer.kv_connector.utils import KVOutputAggregator
 
 import kvd_client
 from kvd_vllm import layout
+from kvd_vllm.daemon import Link
 from kvd_vllm.doctor import rig as doctors
 from kvd_vllm.memory import KvdRequired
+from kvd_vllm.options import Options
 from kvd_vllm.scheduler import KvdScheduler
 from kvd_vllm.transfers import Ends, Workers, weights_of
 
@@ -259,6 +261,26 @@ class Ranks(no_model_test.NoModel):
 for inherited in dir(no_model_test.NoModel):
     if inherited.startswith("test_") and inherited not in AS_OF_ONE:
         setattr(Ranks, inherited, None)
+
+
+class LinkToSeveralCaches(unittest.TestCase):
+    SHAPES = (layout.CacheShape("a", 32, PAGE, 0, (0,)), layout.CacheShape("b", 32, PAGE, 0, (0,)))
+    NAMES = (bytes(31) + b"1", bytes(31) + b"2")
+
+    def setUp(self) -> None:
+        kvd = self.enterContext(KvdProcess(slabs=16, dram_slabs=16))
+        self.link = Link(Options(endpoint=kvd.endpoint, step_budget_s=5.0))
+        self.addCleanup(self.link.close)
+        self.link.open(self.SHAPES)
+
+    def test_what_cannot_be_posted_is_not_late(self) -> None:
+        for each in self.link._caches:
+            for call in ("post_lookup", "post_drop"):
+                setattr(each, call, unittest.mock.Mock(side_effect=kvd_client.WouldBlock("32 are posted")))
+        self.link.expect(self.NAMES)
+        self.assertEqual(self.link.drop(self.NAMES, wait=False), 0)
+        self.assertEqual(self.link.lookup(self.NAMES), 0, "kvd is not asked")
+        self.assertEqual(self.link.take_unanswered(), 0)
 
 
 class WhatWorkersSay(unittest.TestCase):
