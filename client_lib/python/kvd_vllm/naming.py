@@ -132,6 +132,11 @@ class Names:
         return None if self._clock() < since + self._patience_s else False
 
     @property
+    def are_of_several(self) -> bool:
+        """Whether blocks have the weights of several workers in their names."""
+        return NEXT in self._weights
+
+    @property
     def is_plain(self) -> bool:
         """Whether blocks have the names that they have for an engine that has just been started."""
         return not self._cleared and self._weights == self._first

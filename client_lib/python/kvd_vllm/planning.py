@@ -314,7 +314,12 @@ class Planner:
             self._end(self.copies.end(number, False), False)
             self.copies.pause()
         for number in ends.refused:
-            self._end(self.copies.end(number, False), False)
+            ended = self.copies.end(number, False)
+            self._end(ended, False)
+            if ended.copy.kind == Kind.STORE and self.names.are_of_several:
+                # A worker whose own weights are as before may have stored what others of new ones made of it.
+                self._forgotten.add(ended.copy.digests)
+                self._forgotten.tell(wait=True)
 
     def give_up(self, names: Set[str]) -> None:
         """Requests whose loads vLLM takes for failed, though kvd may still work on them: nothing is

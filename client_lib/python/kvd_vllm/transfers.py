@@ -111,7 +111,7 @@ class Ends(KVConnectorWorkerMetadata):
 # Stands between the identities of the workers' weights, and in none of them.
 NEXT = "\0"
 # The worst that became of a copy anywhere is what became of it.
-_DONE, _REFUSED, _FAILED = range(3)
+_DONE, _FAILED, _REFUSED = range(3)
 
 
 def weights_of(all_of_them: str, rank: int) -> str:
@@ -151,9 +151,9 @@ class Workers:
         return whole
 
     def _count_parts(self, ends: Ends, whole: Ends) -> None:
-        found = (ends.done, ends.refused, ends.failed)
-        into = (whole.done, whole.refused, whole.failed)
-        for end in (_DONE, _REFUSED, _FAILED):
+        found = (ends.done, ends.failed, ends.refused)
+        into = (whole.done, whole.failed, whole.refused)
+        for end in (_DONE, _FAILED, _REFUSED):
             for number in found[end]:
                 parts = self._parts.setdefault(number, [])
                 parts.append(end)

@@ -168,6 +168,21 @@ class Ranks(no_model_test.NoModel):
             rig.check_answers()
             rig.check_blocks()
 
+    def test_what_one_rank_refused_to_store_is_kept_by_none(self) -> None:
+        kvd = self.kvd()
+        for windows in ((0,), (64, 0)):
+            rig = self.rig(kvd, KvdScheduler, SEEDS[0], blocks=120, windows=windows)
+            request = rig.scheduler.requests[rig.add(self.prompt(rig), 10)]
+            with unittest.mock.patch.object(rig.ranks[0][0]._loaded, "judge", lambda: lambda copy: False):
+                rig.run_dry()
+            self.assertGreater(rig.counts["failed_blocks"], 0)
+            places = [(group, at) for group in range(len(windows)) for at in range(6)]
+            name, size = rig.connector._workers.caches[1]
+            with kvd_client.Client(kvd.endpoint) as client:
+                cache = client.cache(name, block_tokens=32, block_bytes=size)
+                there = [cache.lookup([each]) for each in rig.connector._planner.names.digests(request, places)]
+            self.assertEqual(there, [0] * len(places))
+
     def test_with_a_pipelines_steps_in_flight(self) -> None:
         """vLLM's scheduler without async scheduling goes on while a step is on its way through the stages."""
         for windows in ((0,), (64, 0)):
@@ -299,7 +314,7 @@ class WhatWorkersSay(unittest.TestCase):
 
     def test_a_copy_ends_with_its_last_part_as_its_worst(self) -> None:
         both = Workers(2)
-        cases = (("done", "done"), ("done", "refused"), ("refused", "failed"), ("done", "failed"))
+        cases = (("done", "done"), ("done", "refused"), ("failed", "refused"), ("done", "failed"))
         for number, (one, other) in enumerate(cases):
             for first, second in ((one, other), (other, one)):
                 whole = both.hear(Ends(**{first: [number]}))
