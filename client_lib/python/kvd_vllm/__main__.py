@@ -22,7 +22,8 @@ from kvd_vllm.checks import Finding, look
 NOT_YET = (
     "blocks of models with recurrent layers (Mamba) or chunked local attention, of draft models with "
     "KV cache groups of their own, of context-parallel workers, of workers started by Ray or on several "
-    "nodes, and of several workers with LoRA adapters: they are neither stored nor parked",
+    "nodes, of several workers with LoRA adapters or experts that move, and of replicas that share experts: "
+    "they are neither stored nor parked",
     "a KV cache that grows and shrinks (option elastic) of these, and of several workers; their KV events",
 )
 # docs/vllm.md says the same.

@@ -71,6 +71,9 @@ def _refusal_of_workers(config: VllmConfig) -> str:
     """Why the workers of this model cannot store their parts of blocks; "": they can, or there is one.
     """
     parallel = config.parallel_config
+    # vLLM makes it 1 where replicas are independent, as those of a dense model.
+    if parallel.data_parallel_size > 1:
+        return "its replicas compute with each other's experts; take --data-parallel-size away"
     if parallel.world_size == 1:
         return ""
     if parallel.decode_context_parallel_size > 1 or parallel.prefill_context_parallel_size > 1:
@@ -83,6 +86,8 @@ def _refusal_of_workers(config: VllmConfig) -> str:
             f"its {parallel.world_size} workers are not started by this process on this node, which was "
             "never tried; take --distributed-executor-backend mp, and --nnodes away"
         )
+    if parallel.enable_eplb:
+        return "experts move between workers, which was never tried; take --enable-eplb away"
     if parallel.world_size > _MOST_WORKERS:
         return f"it has {parallel.world_size} workers, and more than {_MOST_WORKERS} were never tried"
     if config.lora_config is not None:

@@ -116,7 +116,7 @@ class Configs(unittest.TestCase):
             model_config=some(hf_config=some(to_dict=dict), dtype="f", quantization="", multimodal_config=None),
             cache_config=some(cache_dtype="f", prefix_caching_hash_algo="sha256", block_size=32,
                               enable_prefix_caching=True, **cache),
-            parallel_config=some(rank=0, world_size=1, tensor_parallel_size=1),
+            parallel_config=some(rank=0, world_size=1, tensor_parallel_size=1, data_parallel_size=1),
         )  # fmt: skip
 
     def test_factors_of_long_texts_make_other_blocks(self) -> None:

@@ -258,6 +258,7 @@ class Ranks(no_model_test.NoModel):
             ({"nnodes": 2}, "--nnodes away"),
             ({"decode_context_parallel_size": 2}, "--decode-context-parallel-size"),
             ({"prefill_context_parallel_size": 2}, "--prefill-context-parallel-size"),
+            ({"enable_eplb": True}, "--enable-eplb"),
             ({"world_size": 16}, "16 workers"),
         ):
             several = copy.copy(usual)
@@ -268,6 +269,12 @@ class Ranks(no_model_test.NoModel):
             # One worker is what it always was.
             object.__setattr__(several, "world_size", 1)
             self.assertEqual(layout.refusal(config, cache), "")
+        for world_size in (1, 2):
+            several = copy.copy(usual)
+            object.__setattr__(several, "data_parallel_size", 2)
+            object.__setattr__(several, "world_size", world_size)
+            config.parallel_config = several
+            self.assertIn("--data-parallel-size", layout.refusal(config, cache))
         config.parallel_config = usual
         object.__setattr__(config, "lora_config", types.SimpleNamespace())
         self.assertIn("--enable-lora", layout.refusal(config, cache))
