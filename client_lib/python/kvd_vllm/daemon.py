@@ -242,13 +242,20 @@ class Link(Index, Source):
         if self._client is None:
             self._client = self._session(timeout_s)
         self._client.ping(timeout_s)
-        self._caches = [
-            self._client.cache(
-                each.model, block_tokens=each.block_tokens, block_bytes=each.block_bytes,
-                await_remote=True, timeout=timeout_s,
-            )
-            for each in self._shapes
-        ]  # fmt: skip
+        opened: list[kvd_client.Cache] = []
+        try:
+            for each in self._shapes:
+                opened.append(self._client.cache(
+                    each.model, block_tokens=each.block_tokens, block_bytes=each.block_bytes,
+                    await_remote=True, timeout=timeout_s,
+                ))  # fmt: skip
+        except kvd_client.KvdError:
+            # kvd has few for a session, and all are opened anew.
+            with contextlib.suppress(kvd_client.KvdError):
+                for cache in opened:
+                    cache.close(timeout_s)
+            raise
+        self._caches = opened
 
     def _session(self, timeout_s: float) -> kvd_client.Client:
         """A session for whatever memory kvd lends. This side maps none of it, so that a scheduler in a

@@ -304,6 +304,14 @@ class LinkToSeveralCaches(unittest.TestCase):
         self.assertEqual(self.link.lookup(self.NAMES), 0, "kvd is not asked")
         self.assertEqual(self.link.take_unanswered(), 0)
 
+    def test_where_one_is_refused_none_stays_open(self) -> None:
+        self.link._shapes = (self.SHAPES[0], self.SHAPES[1]._replace(block_tokens=0))
+        for _ in range(20):  # kvd has 16 for a session
+            with self.assertRaises(kvd_client.InvalidArgument):
+                self.link._attach(5.0)
+        self.link.open(self.SHAPES)
+        self.assertTrue(self.link.is_up)
+
 
 class WhatWorkersSay(unittest.TestCase):
     def test_is_put_together(self) -> None:
