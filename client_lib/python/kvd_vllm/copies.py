@@ -31,8 +31,8 @@ class NotYet(Exception):
 
 
 class Index:
-    """kvd, as the scheduler's side asks it. Fails open: every call returns within a step's budget.
-    """
+    """kvd, as the scheduler's side asks it. Fails open: every call returns within a step's budget for
+    each worker."""
 
     def lookup(self, digests: Sequence[bytes]) -> int | None:
         """How many of the leading blocks kvd has; None: it did not answer. Raises NotYet."""

@@ -38,8 +38,9 @@ _ASIDE_S = 1.0
 
 
 class Link(Index, Source):
-    """The scheduler's session. Every call ends within the step's budget. Without an answer it
-    returns None or 0, and the engine goes on as stock vLLM.
+    """The scheduler's session. Every call ends within the step's budget, or, about blocks, within one for
+    each worker: their caches are asked one after the other. Without an answer it returns None or 0, and the
+    engine goes on as stock vLLM.
 
     A thread of this object looks for a daemon that is gone, so that no step waits for an attach.
     The log gets one line when kvd stops answering, and one when it answers again.
