@@ -147,7 +147,7 @@ class Workers:
         if any(each.weights for each in said) and len(self._weights) == self._count:
             whole.weights = NEXT.join(self._weights[rank] for rank in sorted(self._weights))
         if any(each.model for each in said) and len(self.caches) == self._count:
-            whole.model = self.caches[0][0]
+            whole.model = next(iter(self.caches.values()))[0]
         return whole
 
     def _count_parts(self, ends: Ends, whole: Ends) -> None:
