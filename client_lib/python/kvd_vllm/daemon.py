@@ -90,8 +90,12 @@ class Link(Index, Source):
             except kvd_client.WouldBlock:
                 return _NOT_YET
 
-        # Each is asked, so that kvd asks remote servers for all of them at once.
-        answer = self._ask(lambda: min([leading(each) for each in opened]))
+        def least() -> int:
+            # Each is asked, so that kvd asks remote servers for all of them at once.
+            answers = [leading(each) for each in opened]
+            return 0 if 0 in answers else min(answers)
+
+        answer = self._ask(least)
         if answer == _NOT_YET:
             raise NotYet
         return answer

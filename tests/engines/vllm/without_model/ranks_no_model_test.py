@@ -5,6 +5,7 @@ rank lacks none is said to have, and no block is reused while a rank still copie
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import types
 import unittest
@@ -23,6 +24,7 @@ from vllm.distributed.kv_transfer.kv_connector.utils import KVOutputAggregator
 
 import kvd_client
 from kvd_vllm import layout
+from kvd_vllm.copies import NotYet
 from kvd_vllm.daemon import Link
 from kvd_vllm.doctor import rig as doctors
 from kvd_vllm.memory import KvdRequired
@@ -303,6 +305,14 @@ class LinkToSeveralCaches(unittest.TestCase):
         self.assertEqual(self.link.drop(self.NAMES, wait=False), 0)
         self.assertEqual(self.link.lookup(self.NAMES), 0, "kvd is not asked")
         self.assertEqual(self.link.take_unanswered(), 0)
+
+    def test_nothing_in_one_is_nothing_whatever_comes_to_another(self) -> None:
+        later = kvd_client.WouldBlock("remote servers are asked")
+        for answers, found in (((0, later), 0), ((later, 0), 0), ((2, later), None), ((later, 2), None), ((2, 1), 1)):
+            for cache, answer in zip(self.link._caches, answers, strict=True):
+                setattr(cache, "lookup", unittest.mock.Mock(side_effect=[answer]))
+            with self.assertRaises(NotYet) if found is None else contextlib.nullcontext():
+                self.assertEqual(self.link.lookup(self.NAMES), found)
 
     def test_where_one_is_refused_none_stays_open(self) -> None:
         self.link._shapes = (self.SHAPES[0], self.SHAPES[1]._replace(block_tokens=0))
