@@ -209,6 +209,7 @@ NEEDED = {
         Name(_BASE, "KVConnectorBase_V1.wait_for_layer_load", ("self", "layer_name")),
         Name(_BASE, "KVConnectorBase_V1.save_kv_layer",
              ("self", "layer_name", "kv_layer", "attn_metadata", "kwargs")),
+        Name(_BASE, "KVConnectorBase_V1.get_block_ids_with_load_errors", ("self",)),
         *_of(_OUTPUT, "SchedulerOutput", "has_sync_kv_loads", "finished_req_ids", "preempted_req_ids"),
         Name(_OUTPUT, "NewRequestData.block_ids"),
         *_of("vllm.forward_context", "ForwardContext", "attn_metadata", "slot_mapping"),
@@ -217,6 +218,10 @@ NEEDED = {
              "scheduler_cls"),
         Name("vllm.v1.worker.kv_connector_model_runner_mixin", "KVConnectorModelRunnerMixin", None,
              ("not scheduler_output.has_sync_kv_loads",)),
+        # That requests whose blocks are lost are computed again, and what a step said of them is forgotten.
+        Name(_SCHEDULER, "Scheduler._handle_invalid_blocks", None, ("not self.recompute_kv_load_failures",)),
+        Name("vllm.v1.worker.gpu_model_runner", "GPUModelRunner._update_states", None,
+             ("num_output_tokens < len(req_state.output_token_ids)",)),
         Name("vllm.model_executor.layers.attention.attention", "unified_kv_cache_update", None,
              ("layer_slot_mapping",)),
         Name("vllm.v1.attention.backends.cpu_attn", "CPUAttentionBackendImpl.forward", None,

@@ -27,8 +27,9 @@ COUNTERS = {
     "unanswered_calls": "Calls of the engine that kvd did not answer, or not in time.",
     "grown_blocks": "Blocks of an elastic KV cache that got memory.",
     "given_back_blocks": "Blocks of an elastic KV cache whose memory went back to kvd.",
-    "layer_blocks_fetched": "Blocks of one layer each that were fetched from kvd's DRAM for a step.",
-    "layer_blocks_stored": "Blocks of one layer each that were written to kvd's DRAM.",
+    "layer_blocks_fetched": "Blocks of one layer each that were fetched from DRAM for a step.",
+    "layer_blocks_lost": "Blocks that kvd lost, or did not fetch in time: they are computed again.",
+    "layer_blocks_stored": "Blocks of one layer each that were written to DRAM.",
 }
 GAUGES = {
     "granted_blocks": "Blocks that requests may have now, of an elastic KV cache.",

@@ -71,17 +71,26 @@ class Block(NamedTuple):
     words: tuple[int, ...] = (0,) * TOKENS
 
 
+JUNK = Block((-1,) * TOKENS)  # as is what a request writes that has read junk
+
+
 class Hbm:
     """Pages and rows. Plays a plan in the order in which a worker's copies and a layer's kernels run; a
     staged layer's window is filled as soon as the worker may fill it, or too `early` by a layer. A load
-    is over as soon as it has begun, or as `late` as it may be: when its layer is read."""
+    is over as soon as it has begun, or as `late` as it may be: when its layer is read. Of the loads
+    `losses` are lost, and junk may come into their pages long after."""
 
-    def __init__(self, pages: int, early: bool = False, leave_out: bool = False, late: bool = False) -> None:
+    def __init__(
+        self, pages: int, early: bool = False, leave_out: bool = False, late: bool = False, losses: float = 0
+    ) -> None:
         self.pages = [Block()] * pages
         self.rows: dict[int, Block] = {}
         self.early = early
         self.leave_out = leave_out
         self.late = late
+        self.losses = losses
+        self.source = random.Random(pages)
+        self.lost: set[int] = set()  # pages
 
     def store(self, copies: list[Copy]) -> None:
         for each in copies:
@@ -90,11 +99,20 @@ class Hbm:
 
     def load(self, copies: list[Copy]) -> None:
         for each in copies[1:] if self.leave_out else copies:
-            self.pages[each.page] = self.rows[each.row]
+            if self.source.random() < self.losses:
+                self.lost.add(each.page)
+            else:
+                self.pages[each.page] = self.rows[each.row]
 
-    def play(self, plan: Plan, write: Callable[[int], None], read: Callable[[int], None]) -> None:
+    def let_junk_in(self) -> None:
+        for page in self.lost:
+            self.pages[page] = JUNK
+
+    def play(self, plan: Plan, write: Callable[[int], None], read: Callable[[int], None]) -> set[int]:
+        """Returns the blocks that were lost."""
         self.store(plan.out)
         self.load(plan.back)
+        lost = plan.names_on(self.lost & {copy.page for copy in plan.back}, 0)
         staged = [at for at, each in enumerate(plan.layers) if each.is_staged]
         loads: dict[int, list[Copy]] = {}
 
@@ -115,35 +133,41 @@ class Hbm:
         for at, each in enumerate(plan.layers):
             write(at)
             self.load(loads.pop(at, []))
+            lost |= plan.names_on(self.lost & {copy.page for copy in each.fetch}, at)
+            self.let_junk_in()
             read(at)
             self.store(each.store)
             if each.is_staged:
                 fetch_next()
         for row in plan.dead:
             del self.rows[row]
+        return lost
 
 
 class Engine:
     """Requests that come, compute some tokens at a time, wait, share their beginnings, end and are
-    preempted, at random. `reads` counts blocks of a layer that were read, `wrong` those that held
-    something else."""
+    preempted, at random. Those that read what was lost are computed again, as vLLM does it. `reads` counts
+    blocks of a layer that were read, `wrong` the requests of a step that read something else unnoticed."""
 
-    def __init__(self, seed: int, placer: Placer, pages: int = PAGES, keeps: bool = True, **faults: bool) -> None:
+    def __init__(
+        self, seed: int, placer: Placer, pages: int = PAGES, keeps: bool = True, **faults: bool | float
+    ) -> None:
         self.source = random.Random(seed)
         self.placer = placer
         self.keeps = keeps
         self.table = Table(LAYERS, pages, TOKENS)
-        self.hbm = Hbm(pages, **faults)
+        self.hbm = Hbm(pages, **faults)  # type: ignore[arg-type]
         self.free = list(range(1, NAMES + 1))
         self.live: dict[int, list[int]] = {}  # names of each request
         self.done: dict[int, int] = {}  # its tokens
+        self.most: dict[int, int] = {}  # that it ever had
         self.words: dict[tuple[int, int], list[int]] = {}  # by layer and name, what was written there
         self.kept: list[list[int]] = []  # full blocks of a beginning that a request may share
         self.word = 0
-        self.reads = self.wrong = self.fetched = 0
+        self.reads = self.wrong = self.fetched = self.again = 0
 
     def end(self, number: int) -> None:
-        names, done = self.live.pop(number), self.done.pop(number)
+        names, done, _ = self.live.pop(number), self.most.pop(number), self.done.pop(number)
         if self.keeps and names not in self.kept:
             self.kept = [names[: done // TOKENS]]
         used = {name for each in [*self.live.values(), *self.kept] for name in each}
@@ -156,14 +180,14 @@ class Engine:
         number = self.source.randrange(1 << 30)
         shared = self.kept[0] if self.kept and self.source.random() < 0.5 else []
         self.live[number] = list(shared)
-        self.done[number] = len(shared) * TOKENS
+        self.done[number] = self.most[number] = len(shared) * TOKENS
 
     def step(self) -> None:
         if self.live and self.source.random() < 0.05:
             self.end(self.source.choice(list(self.live)))
         if len(self.live) < REQUESTS and self.source.random() < 0.3 or not self.live:
             self.begin()
-        requests = []
+        requests: dict[int, Running] = {}
         for number in self.source.sample(list(self.live), self.source.randint(1, len(self.live))):
             before = self.done[number]
             after = before + self.source.choice((1, 1, 1, 2, 7, 11))
@@ -174,38 +198,63 @@ class Engine:
                 self.end(number)  # preempted, or longer than there is room
                 continue
             self.live[number] += [self.free.pop(0) for _ in range(new)]
-            self.done[number] = after
-            requests.append(Running(tuple(self.live[number]), before, after))
+            self.done[number], self.most[number] = after, max(after, self.most[number])
+            requests[number] = Running(tuple(self.live[number]), before, after)
         if requests:
             self.play(requests)
 
-    def play(self, requests: list[Running]) -> None:
+    def play(self, by_number: dict[int, Running]) -> None:
+        requests = list(by_number.values())
+        if self.source.random() < 0.3:
+            self.hbm.lost = set()
+        self.table.set_aside(set(self.hbm.lost))
         plan = self.table.step(requests, self.placer(requests, LAYERS, self.table.pages, TOKENS))
         self.fetched += sum(len(each.fetch) for each in plan.layers)
+        misled: set[int] = set()
 
         def write(layer: int) -> None:
             for names, before, after in requests:
+                for name in names[-(-before // TOKENS) : -(-after // TOKENS)]:
+                    self.words[layer, name] = [0] * TOKENS
+            for number, (names, before, after) in by_number.items():
                 for token in range(before, after):
                     name, at = names[token // TOKENS], token % TOKENS
                     self.word += 1
-                    words = self.words.setdefault((layer, name), [0] * TOKENS)
-                    if at == 0:
-                        words[:] = [0] * TOKENS
-                    words[at] = self.word
+                    word = -1 if number in misled else self.word
+                    self.words[layer, name][at] = word
                     page = plan.layers[layer].pages[name]
                     held = list(self.hbm.pages[page].words)
-                    held[at] = self.word
+                    held[at] = word
                     self.hbm.pages[page] = Block(tuple(held))
 
         def read(layer: int) -> None:
-            for names, _, after in requests:
+            for number, (names, _, after) in by_number.items():
                 for at, name in enumerate(names[: -(-after // TOKENS)]):
                     count = min(TOKENS, after - at * TOKENS)
-                    held = self.hbm.pages[plan.layers[layer].pages[name]].words[:count]
+                    held = list(self.hbm.pages[plan.layers[layer].pages[name]].words[:count])
                     self.reads += 1
-                    self.wrong += list(held) != self.words[layer, name][:count]
+                    if held != self.words[layer, name][:count] or min(held) <= 0:
+                        misled.add(number)
 
-        self.hbm.play(plan, write, read)
+        lost = self.hbm.play(plan, write, read)
+        again = self.go_back(self.table.end(lost), by_number)
+        self.again += len(again)
+        self.wrong += len(misled - again)
+
+    def go_back(self, invalid: set[int], step: dict[int, Running]) -> set[int]:
+        """vLLM's Scheduler._update_requests_with_invalid_blocks: the first request that has a block
+        computes it again."""
+        marked: set[int] = set()
+        again = set()
+        for number, names in self.live.items():
+            before = step[number].before if number in step else self.done[number]
+            faults = [at for at in range(-(-before // TOKENS)) if names[at] in invalid]
+            if faults:
+                again.add(number)
+                mine = [at for at in faults if names[at] not in marked]
+                self.done[number] = mine[0] * TOKENS if mine else before
+                marked.update(names[at] for at in mine)
+        return again
 
 
 class AtRandom:
@@ -223,7 +272,7 @@ SEEDS, STEPS = range(10), 400
 
 
 class TheTable(unittest.TestCase):
-    def played(self, placer: Placer, seed: int, **given: bool | int) -> Engine:
+    def played(self, placer: Placer, seed: int, **given: bool | float) -> Engine:
         engine = Engine(seed, placer, **given)  # type: ignore[arg-type]
         for _ in range(STEPS):
             engine.step()
@@ -245,14 +294,35 @@ class TheTable(unittest.TestCase):
             self.assertEqual(engine.wrong, 0, seed)
             self.assertGreater(engine.fetched, 1000)
 
+    def with_losses(self, seed: int, keeps: bool) -> Engine:
+        """Blocks that are written to make way, too."""
+        pages = (LAYERS + 2) * NAMES
+        return self.played(AtRandom(seed), seed, pages=pages, keeps=keeps, late=seed % 2 == 0, losses=0.01)
+
+    def test_finds_out_who_reads_what_was_lost(self) -> None:
+        again = 0
+        for keeps in (True, False):
+            for seed in SEEDS[:4]:
+                engine = self.with_losses(seed, keeps)
+                self.assertEqual(engine.wrong, 0, seed)
+                again += engine.again
+                engine.hbm.losses = 0
+                for _ in range(STEPS):
+                    engine.step()
+                count = engine.again
+                for _ in range(20):
+                    engine.step()
+                self.assertEqual((engine.again, engine.wrong), (count, 0), seed)
+        self.assertGreater(again, 500)
+
     def test_leaves_no_row_and_no_page_behind(self) -> None:
         engine = self.played(place, 1, keeps=False)
         for number in list(engine.live):
             engine.end(number)
-        engine.live, engine.done = {1: []}, {1: 0}
+        engine.live, engine.done, engine.most = {1: []}, {1: 0}, {1: 0}
         engine.free = list(range(1, NAMES + 1))
         engine.live[1] = [engine.free.pop()]
-        engine.play([Running(tuple(engine.live[1]), 0, 1)])
+        engine.play({1: Running(tuple(engine.live[1]), 0, 1)})
         self.assertEqual(engine.hbm.rows, {})
         self.assertEqual(len(engine.table._free), engine.table.pages - LAYERS)
 
@@ -281,9 +351,14 @@ class TheTable(unittest.TestCase):
             table.step([request(1, 0, 12)], Placement([frozenset(range(LAYERS))], 1))
 
     def test_the_checks_see_what_goes_wrong(self) -> None:
-        """The controls: a fetch that lacks a block, and a window that is filled too early."""
+        """The controls: a fetch that lacks a block, a window that is filled too early, and losses that are kept
+        quiet or that a step's own reads alone find."""
         self.assertGreater(sum(self.played(place, seed, leave_out=True).wrong for seed in range(3)), 0)
         self.assertGreater(sum(self.played(place, seed, early=True).wrong for seed in range(3)), 0)
+        with mock.patch.object(Table, "end", lambda self, lost: set()):
+            self.assertGreater(self.with_losses(1, True).wrong, 0)
+        with mock.patch.object(Table, "end", lambda self, lost: lost):
+            self.assertGreater(sum(self.with_losses(seed, True).wrong for seed in range(3)), 0)
         with mock.patch.object(Table, "_forget_row"):  # so that a stale row stands for what was written since
             with self.assertRaises((AssertionError, KeyError)):
                 for seed in SEEDS:

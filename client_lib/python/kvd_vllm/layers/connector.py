@@ -8,6 +8,7 @@ number beyond its own blocks, since all lie in one range of addresses.
 
 from __future__ import annotations
 
+import functools
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,8 @@ from kvd_vllm import checks, identity, options
 from kvd_vllm.elastic.chunks import Geometry
 from kvd_vllm.elastic.mapping import back_the_base
 from kvd_vllm.layers.placement import least_pages
-from kvd_vllm.layers.streaming import KvdRows, Streams
+from kvd_vllm.layers.rows import Rows
+from kvd_vllm.layers.streaming import Streams
 from kvd_vllm.layers.table import Table
 from kvd_vllm.layers.tracking import Step, Tracker
 from kvd_vllm.layout import Piece, pieces_of
@@ -75,6 +77,9 @@ class LayersConnector(KVConnectorBase_V1):
                 f"kvd: layers cannot be streamed: {reason}; or take KvdConnector's option `layers` (or "
                 "KVD_VLLM_LAYERS) away"
             )
+        if transfer is not None:
+            # vLLM's default is to fail a request whose blocks are lost. vLLM reads this setting later.
+            transfer.kv_load_failure_policy = "recompute"
         (group,) = kv_cache_config.kv_cache_groups
         self._tokens = group.kv_cache_spec.block_size
         self._page = group.kv_cache_spec.page_size_bytes
@@ -107,12 +112,15 @@ class LayersConnector(KVConnectorBase_V1):
             if piece.stride != self._page or rest:
                 raise KvdRequired(f"kvd: layers cannot be streamed: blocks of {layer} are not beside each other")
             first.append(blocks)
-        cache = client.cache(
-            identity.private("streamed layers"), block_tokens=self._tokens, block_bytes=self._page,
-            region=region, blocks=self._pages, pieces=[kvd_client.Piece(behind, self._page, self._page)],
+        name = identity.private("streamed layers")
+        pieces = [kvd_client.Piece(behind, self._page, self._page)]
+        open_cache = functools.partial(
+            client.cache, name, block_tokens=self._tokens, block_bytes=self._page, region=region,
+            blocks=self._pages, pieces=pieces,
         )  # fmt: skip
+        pages = region.torch()[behind : behind + self._pages * self._page].view(self._pages, self._page)
+        rows = Rows(open_cache, pages, self._options.load_timeout_s, logger.warning)
         table = Table(len(layers), self._pages, self._tokens)
-        rows = KvdRows(cache, self._options.load_timeout_s)
         self._streams = Streams(table, rows, layers, first, self._names, self._tokens)
         logger.info(
             "kvd: layers are streamed: %d blocks of %d layers over %d pages of %d bytes",
@@ -151,6 +159,10 @@ class LayersConnector(KVConnectorBase_V1):
         if self._streams is not None:
             self._streams.end()
 
+    def get_block_ids_with_load_errors(self) -> set[int]:
+        """On the worker's side, once a step."""
+        return self._streams.take_invalid() if self._streams is not None else set()
+
     def get_kv_connector_stats(self) -> KvdStats | None:
         """On the worker's side, once a step."""
         if self._streams is None:
@@ -158,7 +170,8 @@ class LayersConnector(KVConnectorBase_V1):
         stats = KvdStats({})
         stats.add("layer_blocks_fetched", self._streams.fetched_blocks)
         stats.add("layer_blocks_stored", self._streams.stored_blocks)
-        self._streams.fetched_blocks = self._streams.stored_blocks = 0
+        stats.add("layer_blocks_lost", self._streams.lost_blocks)
+        self._streams.fetched_blocks = self._streams.stored_blocks = self._streams.lost_blocks = 0
         return stats.take()
 
     def shutdown(self) -> None:

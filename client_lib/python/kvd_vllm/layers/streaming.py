@@ -3,86 +3,17 @@
 from __future__ import annotations
 
 import copy
-import time
-from collections.abc import Callable, Iterable, Sequence
-from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
-import kvd_client
 import torch
 
-from kvd_vllm.layers.placement import Running, place
+from kvd_vllm.layers.placement import NoRoom, Running, place
+from kvd_vllm.layers.rows import Part, Rows
 from kvd_vllm.layers.table import NOBODYS, Copy, Plan, Table
 
 if TYPE_CHECKING:
     from vllm.forward_context import ForwardContext
-
-_MOST_BLOCKS = 4096  # what kvd takes in one call
-_PAUSE_S = 0.001
-
-
-class Rows(Protocol):
-    """DRAM. Copies run beside the caller until they are waited for."""
-
-    def store(self, copies: Sequence[Copy]) -> list[int]: ...
-    def load(self, copies: Sequence[Copy]) -> list[int]: ...
-    def wait(self, tickets: Sequence[int]) -> None: ...
-    def drop(self, rows: Sequence[int]) -> None: ...
-
-
-class KvdRows(Rows):
-    """Rows in kvd's DRAM; a cache of pages of one layer. Raises RuntimeError where a copy fails or is not
-    over in `patience_s`: what the step would compute is not known to be right, so the engine ends."""
-
-    def __init__(self, cache: kvd_client.Cache, patience_s: float) -> None:
-        self._cache = cache
-        self._patience_s = patience_s
-
-    def store(self, copies: Sequence[Copy]) -> list[int]:
-        return self._begin(partial(self._cache.store, park=True), copies)
-
-    def load(self, copies: Sequence[Copy]) -> list[int]:
-        return self._begin(self._cache.load, copies)
-
-    def wait(self, tickets: Sequence[int]) -> None:
-        if not tickets:
-            return
-        try:
-            states = self._cache.wait(tickets, timeout=self._patience_s)
-        except kvd_client.KvdError as fault:
-            raise self._failed(fault) from fault
-        if kvd_client.TicketState.FAILED in states:
-            raise self._failed("a copy failed")
-
-    def drop(self, rows: Sequence[int]) -> None:
-        try:
-            for at in range(0, len(rows), _MOST_BLOCKS):
-                self._cache.drop([_digest(row) for row in rows[at : at + _MOST_BLOCKS]], self._patience_s)
-        except kvd_client.KvdError as fault:
-            raise self._failed(fault) from fault
-
-    def _begin(self, call: Callable[..., int], copies: Sequence[Copy]) -> list[int]:
-        tickets = []
-        for at in range(0, len(copies), _MOST_BLOCKS):
-            part = copies[at : at + _MOST_BLOCKS]
-            tickets.append(self._begun(call, [_digest(each.row) for each in part], [each.page for each in part]))
-        return tickets
-
-    def _begun(self, call: Callable[..., int], digests: list[bytes], pages: list[int]) -> int:
-        """kvd refuses for a moment while it makes DRAM ready."""
-        deadline = time.monotonic() + self._patience_s
-        while True:
-            try:
-                return call(digests, pages, timeout=self._patience_s)
-            except kvd_client.WouldBlock as fault:
-                if time.monotonic() > deadline:
-                    raise self._failed(fault) from fault
-                time.sleep(_PAUSE_S)
-            except kvd_client.KvdError as fault:
-                raise self._failed(fault) from fault
-
-    def _failed(self, why: object) -> RuntimeError:
-        return RuntimeError(f"kvd: blocks of streamed layers are out of reach: {why}")
 
 
 class Streams:
@@ -102,8 +33,10 @@ class Streams:
         self._tokens = tokens
         self._plan = Plan([])
         self._staged: list[int] = []  # the staged layers of the step that are not fetched yet
-        self._fetches: dict[int, list[int]] = {}  # by layer; its tickets
-        self.fetched_blocks = self.stored_blocks = 0
+        self._fetches: dict[int, list[Part]] = {}  # by layer
+        self._lost: set[int] = set()  # blocks that the step lacks in some layer
+        self._invalid: set[int] = set()
+        self.fetched_blocks = self.stored_blocks = self.lost_blocks = 0
 
     def release(self, names: Iterable[int]) -> None:
         """Before a step. The content of these blocks is not needed any more."""
@@ -111,10 +44,15 @@ class Streams:
 
     def begin(self, requests: Sequence[Running], context: ForwardContext) -> None:
         """Before the forward pass."""
-        placement = place(requests, len(self._first), self._table.pages, self._tokens)
+        self._table.set_aside(self._rows.begin_step())
+        try:
+            placement = place(requests, len(self._first), self._table.pages, self._tokens)
+        except NoRoom:
+            self._table.set_aside(self._rows.begin_step(wait=True))
+            placement = place(requests, len(self._first), self._table.pages, self._tokens)
         self._plan = plan = self._table.step(requests, placement)
         self._store(plan.out)
-        self._rows.wait(self._rows.load(plan.back))
+        self._miss(self._rows.wait(self._rows.load(plan.back)), 0)
         self.fetched_blocks += len(plan.back)
         self._staged = [at for at, each in enumerate(plan.layers) if each.is_staged]
         self._fetches = {}
@@ -127,7 +65,8 @@ class Streams:
 
     def wait(self, layer: str) -> None:
         """Before the attention of a layer, after its new tokens were written."""
-        self._rows.wait(self._fetches.pop(self._layers[layer]))
+        at = self._layers[layer]
+        self._miss(self._rows.wait(self._fetches.pop(at)), at)
 
     def save(self, layer: str) -> None:
         """After the attention of a layer. Then its window is the next one's, where new tokens are written
@@ -139,8 +78,17 @@ class Streams:
 
     def end(self) -> None:
         """After the forward pass."""
+        self._invalid = self._table.end(self._lost)
+        self.lost_blocks += len(self._lost)
+        self._lost = set()
         self._rows.drop(self._plan.dead)
         self._plan = Plan([])
+
+    def take_invalid(self) -> set[int]:
+        """Blocks that requests of the step read and that do not hold what they should: what the step
+        answers to these requests is void, and they are computed again from there on."""
+        taken, self._invalid = self._invalid, set()
+        return taken
 
     def _fetch_next(self) -> None:
         if self._staged:
@@ -151,8 +99,13 @@ class Streams:
         self._fetches[layer] = self._rows.load(copies)
         self.fetched_blocks += len(copies)
 
+    def _miss(self, copies: Sequence[Copy], layer: int) -> None:
+        """These layers, from this one on, read what the copies did not bring."""
+        if copies:
+            self._lost |= self._plan.names_on({each.page for each in copies}, layer)
+
     def _store(self, copies: Sequence[Copy]) -> None:
-        self._rows.wait(self._rows.store(copies))
+        self._rows.store(copies)
         self.stored_blocks += len(copies)
 
     def _redirect(self, context: ForwardContext) -> None:
@@ -177,7 +130,3 @@ def _mapped(slots: torch.Tensor, where: torch.Tensor, tokens: int) -> torch.Tens
     """Slots below 0 are padding."""
     names = (slots.clamp(min=0) // tokens).long()
     return torch.where(slots < 0, slots, (where[names] * tokens + slots % tokens).to(slots.dtype))
-
-
-def _digest(row: int) -> bytes:
-    return row.to_bytes(32, "big")

@@ -2,6 +2,9 @@
 
 A page has one block of one layer. All layers share the pages. A row is never written twice, so what
 is late can never be taken for what came after it.
+
+Blocks may be lost: kvd had them and is gone. The table knows how many tokens of a block hold what they
+should in all layers, so that a request which reads more is found out and computed again.
 """
 
 from __future__ import annotations
@@ -44,6 +47,11 @@ class Plan:
     dead: list[int] = field(default_factory=list)
     windows: int = 1
 
+    def names_on(self, pages: set[int], layer: int) -> set[int]:
+        """Blocks that this layer or a later one finds there: a copy that is late may come any time."""
+        found = (each.pages.items() for each in self.layers[layer:])
+        return {name for items in found for name, page in items if page in pages}
+
 
 class Table:
     """Knows `layers` layers that share `pages` pages. A block has `tokens` tokens."""
@@ -56,6 +64,9 @@ class Table:
         self._row: list[dict[int, int]] = [{} for _ in range(layers)]
         self._rows = 0  # that there ever were
         self._dead: list[int] = []
+        self._aside: set[int] = set()
+        self._sound: dict[int, int] = {}  # by name, its tokens from the first on that are as they should be
+        self._requests: Sequence[Running] = []  # of the step
 
     def release(self, names: Iterable[int]) -> None:
         """The content of these blocks is not needed any more."""
@@ -63,11 +74,48 @@ class Table:
             for layer in range(len(self._page)):
                 self._give_up(layer, name)
                 self._forget_row(layer, name)
+            self._sound.pop(name, None)
+
+    def set_aside(self, pages: set[int]) -> None:
+        """Between steps. No block has these pages until a later call leaves them out."""
+        if pages == self._aside:
+            return
+        for layer in self._page:
+            for name in [name for name, page in layer.items() if page in pages]:
+                self._free.append(layer.pop(name))
+        self._free = [page for page in [*self._free, *self._aside] if page not in pages]
+        self.pages += len(self._aside) - len(pages)
+        self._aside = pages
+
+    def end(self, lost: Iterable[int]) -> set[int]:
+        """After a step that lacked `lost` in some layer. Returns the blocks that a request reads and that
+        do not hold what they should; at least one of each such request."""
+        tokens, unsound = self._tokens, set[int]()
+        spoiled: dict[int, int] = {}  # by name, from which token on what is written means nothing
+        self._sound.update(dict.fromkeys(lost, 0))
+        for names, before, after in self._requests:
+            for at in range(before // tokens, -(-after // tokens)):
+                written_before = max(before - at * tokens, 0)
+                self._sound[names[at]] = min(self._sound.get(names[at], 0), written_before)
+        # What a request reads is written before the step, or in it by one that is less far.
+        for names, before, after in sorted(self._requests, key=lambda each: each.before):
+            read = enumerate(names[: -(-before // tokens)])
+            faults = {name for at, name in read if self._sound.get(name, 0) < min(before - at * tokens, tokens)}
+            unsound |= faults
+            for at in range(before // tokens, -(-after // tokens)):
+                name = names[at]
+                if faults:
+                    spoiled[name] = min(spoiled.get(name, tokens), max(before - at * tokens, 0))
+                else:
+                    self._sound[name] = max(self._sound[name], min(after - at * tokens, tokens))
+                self._sound[name] = min(self._sound[name], spoiled.get(name, tokens))
+        self._requests = []
+        return unsound
 
     def step(self, requests: Sequence[Running], placement: Placement) -> Plan:
-        """Changes the table to what it is after the step. Raises NoRoom where the placement does not
-        fit, and KeyError where a block that is read was never written; the table is of no use then."""
-        tokens = self._tokens
+        """Changes the table to what it is after the step; call end() then. Raises NoRoom where the
+        placement does not fit; the table is of no use then."""
+        tokens, self._requests = self._tokens, requests
         used = {name for each in requests for name in each.names[: -(-each.after // tokens)]}
         fresh = {
             name
@@ -91,8 +139,9 @@ class Table:
         for layer, names in enumerate(kept):
             for name in sorted(used - names):
                 self._leave(layer, name, plan)
-        self._make_room(used, kept, plan)
-        windows: list[list[int]] = [[] for _ in range(placement.windows)]
+        self._make_room(used, fresh, kept, plan)
+        # What is fetched has pages of its own: if it comes late it harms nothing that is written.
+        windows: list[tuple[list[int], list[int]]] = [([], []) for _ in range(placement.windows)]
         turn = 0
         for layer, names in enumerate(kept):
             of = plan.layers[layer]
@@ -102,33 +151,38 @@ class Table:
                     fetch = plan.back if name in written else of.fetch
                     self._fetch(layer, name, self._page[layer][name], name in fresh, fetch)
                 of.pages[name] = self._page[layer][name]
-            window = windows[turn % placement.windows]
-            for at, name in enumerate(sorted(used - names)):
-                if at == len(window):
-                    window.append(self._free.pop())
-                of.pages[name] = window[at]
-                self._fetch(layer, name, window[at], name in fresh, of.fetch)
-                of.is_staged = True
+            some = used - names
+            for staged, window in zip((some - fresh, some & fresh), windows[turn % placement.windows], strict=True):
+                for at, name in enumerate(sorted(staged)):
+                    if at == len(window):
+                        window.append(self._free.pop())
+                    of.pages[name] = window[at]
+                    self._fetch(layer, name, window[at], name in fresh, of.fetch)
+                    of.is_staged = True
             turn += of.is_staged
             for name in sorted(written):
                 self._forget_row(layer, name)
             for name in sorted(full):
                 if layer not in stays[name] and name not in self._row[layer]:
                     of.store.append(Copy(self._new_row(layer, name), of.pages[name]))
-        for window in windows:
-            self._free += window
+        for fetched, written_first in windows:
+            self._free += fetched + written_first
         plan.dead, self._dead = self._dead, []
         return plan
 
     def _fetch(self, layer: int, name: int, page: int, is_fresh: bool, fetch: list[Copy]) -> None:
-        if not is_fresh:
+        if not is_fresh and name in self._row[layer]:
             fetch.append(Copy(self._row[layer][name], page))
 
-    def _make_room(self, used: set[int], kept: list[set[int]], plan: Plan) -> None:
+    def _make_room(self, used: set[int], fresh: set[int], kept: list[set[int]], plan: Plan) -> None:
         """Blocks that the step does not use make way as far as it needs their pages."""
         new = sum(name not in self._page[layer] for layer, names in enumerate(kept) for name in names)
-        sizes = [len(used - names) for names in kept if used - names]
-        need = new + sum(max(sizes[turn :: plan.windows], default=0) for turn in range(plan.windows))
+        staged = [used - names for names in kept if used - names]
+        need = new + sum(
+            max((len(some & part) for some in staged[turn :: plan.windows]), default=0)
+            for turn in range(plan.windows)
+            for part in (fresh, used - fresh)
+        )
         for layer in range(len(self._page)):
             for name in sorted(self._page[layer].keys() - used):
                 if len(self._free) >= need:

@@ -11,6 +11,7 @@ from kvd_vllm.connector import KvdConnector
 from kvd_vllm.layers import streaming
 from kvd_vllm.layers.connector import LayersConnector
 from kvd_vllm.layers.placement import Placement, Running
+from kvd_vllm.layers.rows import Part
 from kvd_vllm.layers.table import Copy
 
 STEPS = 7  # that a placement lasts; 197 steps have 29 of them
@@ -57,13 +58,20 @@ class LeavesOneOut(LayersConnector):
         rows, left_out = self._streams._rows, [False]
         load = rows.load
 
-        def short(copies: Sequence[Copy]) -> list[int]:
+        def short(copies: Sequence[Copy]) -> list[Part]:
             if copies and not left_out[0]:
                 left_out[0] = True
                 return load(copies[1:])
             return load(copies)
 
         rows.load = short  # type: ignore[method-assign]
+
+
+class TellsNothing(LayersConnector):
+    """vLLM does not hear of blocks that were lost."""
+
+    def get_block_ids_with_load_errors(self) -> set[int]:
+        return set()
 
 
 class WritesEarly(LayersConnector):

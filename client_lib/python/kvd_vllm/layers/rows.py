@@ -1,0 +1,158 @@
+"""Where blocks of streamed layers lie while they are not in HBM."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import kvd_client
+
+from kvd_vllm.layers.table import Copy
+
+_MOST_BLOCKS = 4096  # what kvd takes in one call
+_PAUSE_S, _RETRY_S, _SHORT_S = 0.001, 1.0, 0.2
+_AWAY = (
+    kvd_client.Unavailable, kvd_client.PeerGone, kvd_client.StaleSession, kvd_client.DeadlineExceeded,
+)  # fmt: skip
+
+
+class Part(NamedTuple):
+    """Copies that kvd was asked for at once."""
+
+    ticket: int  # 0: kvd does not make them
+    copies: list[Copy]
+
+
+class Rows:
+    """Rows in kvd's DRAM; what kvd does not take, as it is away or full, lies in memory of this process.
+    `open_cache`: opens kvd's cache of pages of one layer. `pages`: their bytes, by number.
+
+    kvd is away when it is gone, or when a call or a copy takes longer than `patience_s`. What lies there
+    counts as lost then. From time to time its cache is opened again, but not while a copy is late: kvd may
+    still write the pages of a late load.
+
+    Raises what the first open_cache raises. Use it on the worker's main thread.
+    """
+
+    def __init__(
+        self, open_cache: Callable[..., kvd_client.Cache], pages: Any, patience_s: float, warn: Callable[[str], None]
+    ) -> None:
+        self._open_cache = open_cache
+        self._cache = open_cache()
+        self._pages = pages
+        self._patience_s = patience_s
+        self._warn = warn
+        self._own: dict[int, Any] = {}
+        self._retry_at: float | None = None  # kvd is away: when it is asked again
+        self._late: list[Part] = []
+        self._dead: list[int] = []  # rows that kvd may still have
+        self._told: set[type[kvd_client.KvdError]] = set()
+
+    def begin_step(self, wait: bool = False) -> set[int]:
+        """The pages that kvd may still write, though nobody waits for it. `wait`: as long as for a load
+        until there are none."""
+        deadline = time.monotonic() + self._patience_s * wait
+        while True:
+            self._late = [each for each in self._late if self._poll(each) == kvd_client.TicketState.PENDING]
+            if not self._late or time.monotonic() >= deadline:
+                break
+            time.sleep(_PAUSE_S)
+        if self._retry_at is not None and not self._late and time.monotonic() > self._retry_at:
+            self._reopen()
+        return {copy.page for each in self._late for copy in each.copies}
+
+    def store(self, copies: Sequence[Copy]) -> None:
+        """Returns once they are stored."""
+        for part in self._begin(partial(self._cache.store, park=True), copies):
+            state = self._state(part)
+            if state != kvd_client.TicketState.DONE:
+                self._own.update({each.row: self._pages[each.page].clone() for each in part.copies})
+            if state == kvd_client.TicketState.PENDING:
+                self._late.append(Part(part.ticket, []))
+
+    def load(self, copies: Sequence[Copy]) -> list[Part]:
+        """Begins them. Wait for each."""
+        for each in copies:
+            if each.row in self._own:
+                self._pages[each.page].copy_(self._own[each.row])
+        return self._begin(self._cache.load, [each for each in copies if each.row not in self._own])
+
+    def wait(self, parts: Sequence[Part]) -> list[Copy]:
+        """Returns the copies that failed or are late, once all others are over."""
+        lost: list[Copy] = []
+        for part in parts:
+            state = self._state(part)
+            if state != kvd_client.TicketState.DONE:
+                lost += part.copies
+            if state == kvd_client.TicketState.PENDING:
+                self._late.append(part)
+        return lost
+
+    def drop(self, rows: Sequence[int]) -> None:
+        for row in rows:
+            self._own.pop(row, None)
+        self._dead += rows
+        while self._dead and self._answers():
+            try:
+                self._cache.drop([_digest(row) for row in self._dead[:_MOST_BLOCKS]], self._patience_s)
+            except kvd_client.KvdError as fault:
+                self._note(fault)
+                return
+            del self._dead[:_MOST_BLOCKS]
+
+    def _answers(self) -> bool:
+        return self._retry_at is None and not self._late
+
+    def _reopen(self) -> None:
+        try:
+            self._cache = self._open_cache(timeout=_SHORT_S)
+        except kvd_client.KvdError:
+            self._retry_at = time.monotonic() + _RETRY_S
+        else:
+            self._retry_at = None
+            self._warn("kvd: blocks of streamed layers lie in kvd again")
+
+    def _begin(self, call: Callable[..., int], copies: Sequence[Copy]) -> list[Part]:
+        parts = [list(copies[at : at + _MOST_BLOCKS]) for at in range(0, len(copies), _MOST_BLOCKS)]
+        return [Part(self._begun(call, part), part) for part in parts]
+
+    def _begun(self, call: Callable[..., int], copies: list[Copy]) -> int:
+        """kvd refuses for a moment while it makes DRAM ready."""
+        deadline = time.monotonic() + self._patience_s
+        digests, pages = [_digest(each.row) for each in copies], [each.page for each in copies]
+        while self._answers():
+            try:
+                return call(digests, pages, timeout=self._patience_s)
+            except kvd_client.KvdError as fault:
+                if not isinstance(fault, kvd_client.WouldBlock) or time.monotonic() > deadline:
+                    self._note(fault)
+                    return getattr(fault, "ticket", 0)
+                time.sleep(_PAUSE_S)
+        return 0
+
+    def _state(self, part: Part) -> kvd_client.TicketState:
+        """PENDING: it is late."""
+        if part.ticket and self._answers():
+            try:
+                return self._cache.wait([part.ticket], timeout=self._patience_s)[0]
+            except kvd_client.KvdError as fault:
+                self._note(fault)
+        return self._poll(part)
+
+    def _poll(self, part: Part) -> kvd_client.TicketState:
+        if not part.ticket:
+            return kvd_client.TicketState.FAILED
+        return self._cache.poll([part.ticket])[0]
+
+    def _note(self, fault: kvd_client.KvdError) -> None:
+        if isinstance(fault, _AWAY):
+            self._retry_at = time.monotonic() + _RETRY_S
+        if type(fault) not in self._told:
+            self._warn(f"kvd: blocks of streamed layers lie in this process's own memory: {fault}")
+        self._told.add(type(fault))
+
+
+def _digest(row: int) -> bytes:
+    return row.to_bytes(32, "big")

@@ -1,0 +1,194 @@
+"""Rows of streamed layers without vLLM: what becomes of them where kvd is full, gone or late."""
+
+from __future__ import annotations
+
+import unittest
+from collections.abc import Callable, Sequence
+from typing import Any
+from unittest import mock
+
+import ctest
+import kvd_client
+from kvd_client import TicketState
+
+from kvd_vllm.layers.rows import Rows
+from kvd_vllm.layers.table import Copy
+
+PATIENCE_S = 3.0
+
+
+class Page:
+    def __init__(self, word: int) -> None:
+        self.word = word
+
+    def clone(self) -> Page:
+        return Page(self.word)
+
+    def copy_(self, other: Page) -> None:
+        self.word = other.word
+
+
+class Kvd:
+    """A daemon and its cache. It refuses with `fault`; while it `stands`, it takes copies and makes none."""
+
+    def __init__(self, pages: list[Page]) -> None:
+        self.pages = pages
+        self.rows: dict[bytes, Page] = {}
+        self.fault: kvd_client.KvdError | None = None
+        self.stands = False
+        self.calls = 0
+        self.waiting: list[tuple[int, Callable[[], None]]] = []
+        self.states: list[TicketState] = []
+
+    def open(self, timeout: float = 0) -> Any:
+        self.answer()
+        return self
+
+    def answer(self) -> None:
+        self.calls += 1
+        if self.fault is not None:
+            raise self.fault
+
+    def store(self, digests: Sequence[bytes], pages: Sequence[int], park: bool, timeout: float) -> int:
+        rows = {digest: self.pages[page].clone() for digest, page in zip(digests, pages, strict=True)}
+        return self.begin(lambda: self.rows.update(rows))
+
+    def load(self, digests: Sequence[bytes], pages: Sequence[int], timeout: float) -> int:
+        def copy() -> None:
+            for digest, page in zip(digests, pages, strict=True):
+                self.pages[page].copy_(self.rows[digest])
+
+        return self.begin(copy)
+
+    def begin(self, copy: Callable[[], None]) -> int:
+        self.answer()
+        self.states.append(TicketState.PENDING)
+        self.waiting.append((len(self.states), copy))
+        if not self.stands:
+            self.go_on()
+        return len(self.states)
+
+    def go_on(self) -> None:
+        self.stands = False
+        for ticket, copy in self.waiting:
+            copy()
+            self.states[ticket - 1] = TicketState.DONE
+        self.waiting = []
+
+    def wait(self, tickets: Sequence[int], timeout: float) -> list[TicketState]:
+        self.answer()
+        if TicketState.PENDING in self.poll(tickets):
+            raise kvd_client.DeadlineExceeded("it is not over yet")
+        return self.poll(tickets)
+
+    def poll(self, tickets: Sequence[int]) -> list[TicketState]:
+        return [self.states[ticket - 1] for ticket in tickets]
+
+    def drop(self, digests: Sequence[bytes], timeout: float) -> None:
+        self.answer()
+        for digest in digests:
+            self.rows.pop(digest, None)
+
+
+class TheRows(unittest.TestCase):
+    def setUp(self) -> None:
+        self.now = 100.0
+        clock = mock.patch("kvd_vllm.layers.rows.time").start()
+        self.addCleanup(mock.patch.stopall)
+        clock.monotonic = lambda: self.now
+        clock.sleep = self.wait
+        self.pages = [Page(word) for word in range(10)]
+        self.kvd = Kvd(self.pages)
+        self.said: list[str] = []
+        self.rows = Rows(self.kvd.open, self.pages, PATIENCE_S, self.said.append)
+
+    def wait(self, seconds: float) -> None:
+        self.now += seconds
+
+    def load(self, copies: list[Copy]) -> list[Copy]:
+        return self.rows.wait(self.rows.load(copies))
+
+    def test_are_kvds(self) -> None:
+        self.rows.store([Copy(1, 4), Copy(2, 5)])
+        self.assertEqual(len(self.kvd.rows), 2)
+        self.assertEqual(self.load([Copy(1, 7), Copy(2, 8)]), [])
+        self.assertEqual([self.pages[7].word, self.pages[8].word], [4, 5])
+        self.rows.drop([1, 2])
+        self.assertEqual((self.kvd.rows, self.said), ({}, []))
+
+    def test_are_this_processs_where_kvd_is_full(self) -> None:
+        self.rows.store([Copy(1, 1)])
+        self.kvd.fault = kvd_client.OutOfMemory("no room")
+        self.rows.store([Copy(2, 2)])
+        self.rows.store([Copy(3, 3)])
+        self.kvd.fault = None
+        self.assertEqual(self.load([Copy(1, 4), Copy(2, 5), Copy(3, 6)]), [])
+        self.assertEqual([each.word for each in self.pages[4:7]], [1, 2, 3])
+        self.assertEqual(len(self.said), 1)
+        self.rows.drop([1, 2, 3])
+        self.assertEqual((self.kvd.rows, self.rows._own), ({}, {}))
+
+    def test_are_asked_for_again_where_kvd_has_no_time(self) -> None:
+        self.kvd.fault = kvd_client.WouldBlock("not now")
+        began = self.now
+        self.rows.store([Copy(1, 1)])
+        self.assertGreater(self.now, began + PATIENCE_S)
+        self.assertEqual(self.load([Copy(1, 4)]), [])
+
+    def test_are_lost_with_kvd(self) -> None:
+        self.rows.store([Copy(1, 1)])
+        self.kvd.fault = kvd_client.Unavailable("nobody is there")
+        self.assertEqual(self.load([Copy(1, 4)]), [Copy(1, 4)])
+        calls = self.kvd.calls
+        self.rows.store([Copy(2, 2)])
+        self.assertEqual(self.load([Copy(1, 4), Copy(2, 5)]), [Copy(1, 4)])
+        self.assertEqual(self.pages[5].word, 2)
+        self.rows.drop([1])
+        self.assertEqual(self.rows.begin_step(), set())
+        self.assertEqual(self.kvd.calls, calls, "a kvd that is gone is asked for something")
+
+    def test_are_kvds_again_once_it_is_back(self) -> None:
+        self.kvd.fault = kvd_client.PeerGone("it hung up")
+        self.rows.store([Copy(1, 1)])
+        self.wait(60)
+        self.rows.begin_step()
+        self.kvd.fault = None
+        self.rows.store([Copy(2, 2)])
+        self.assertEqual(self.kvd.rows, {}, "it was not opened again")
+        self.wait(60)
+        self.rows.begin_step()
+        self.rows.store([Copy(3, 3)])
+        self.assertEqual(len(self.kvd.rows), 1)
+        self.assertEqual(self.load([Copy(1, 4), Copy(2, 5), Copy(3, 6)]), [])
+        self.assertEqual([each.word for each in self.pages[4:7]], [1, 2, 3])
+
+    def test_leave_the_pages_of_a_late_load_alone(self) -> None:
+        self.rows.store([Copy(1, 1)])
+        self.kvd.stands = True
+        self.assertEqual(self.load([Copy(1, 4)]), [Copy(1, 4)])
+        calls = self.kvd.calls
+        self.wait(60)
+        self.assertEqual(self.rows.begin_step(), {4})
+        self.rows.store([Copy(2, 2)])
+        self.assertEqual(self.load([Copy(2, 5)]), [])
+        self.assertEqual(self.kvd.calls, calls, "a kvd that is late is asked for something")
+        began = self.now
+        self.assertEqual(self.rows.begin_step(wait=True), {4})
+        self.assertGreater(self.now, began + PATIENCE_S)
+        self.kvd.go_on()
+        self.assertEqual(self.rows.begin_step(), set())
+        self.rows.store([Copy(3, 3)])
+        self.assertEqual(len(self.kvd.rows), 2)
+
+    def test_are_stored_here_where_a_store_is_late(self) -> None:
+        self.kvd.stands = True
+        self.rows.store([Copy(1, 1)])
+        self.assertEqual(self.rows.begin_step(), set())
+        self.pages[1].word = 9
+        self.kvd.go_on()
+        self.assertEqual(self.load([Copy(1, 4)]), [])
+        self.assertEqual(self.pages[4].word, 1)
+
+
+if __name__ == "__main__":
+    ctest.main()
