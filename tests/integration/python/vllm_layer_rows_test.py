@@ -29,13 +29,15 @@ class Page:
 
 
 class Kvd:
-    """A daemon and its cache. It refuses with `fault`; while it `stands`, it takes copies and makes none."""
+    """A daemon and its cache. It refuses with `fault`; while it `stands`, it takes copies and makes none.
+    While it is `deaf` it answers nothing, and refuses later what it was asked for meanwhile."""
 
     def __init__(self, pages: list[Page]) -> None:
         self.pages = pages
         self.rows: dict[bytes, Page] = {}
         self.fault: kvd_client.KvdError | None = None
-        self.stands = False
+        self.stands = self.deaf = False
+        self.unheard: list[int] = []  # tickets
         self.calls = 0
         self.waiting: list[tuple[int, Callable[[], None]]] = []
         self.states: list[TicketState] = []
@@ -46,6 +48,8 @@ class Kvd:
 
     def answer(self) -> None:
         self.calls += 1
+        if self.deaf:
+            raise kvd_client.DeadlineExceeded("no answer")
         if self.fault is not None:
             raise self.fault
 
@@ -58,10 +62,21 @@ class Kvd:
             for digest, page in zip(digests, pages, strict=True):
                 self.pages[page].copy_(self.rows[digest])
 
-        return self.begin(copy)
+        return self.begin(copy, all(digest in self.rows for digest in digests))
 
-    def begin(self, copy: Callable[[], None]) -> int:
-        self.answer()
+    def begin(self, copy: Callable[[], None], is_there: bool = True) -> int:
+        try:
+            self.answer()
+        except kvd_client.DeadlineExceeded as fault:
+            self.states.append(TicketState.PENDING)
+            self.unheard.append(len(self.states))
+            fault.ticket = len(self.states)  # type: ignore[attr-defined]
+            raise
+        for ticket in self.unheard:
+            self.states[ticket - 1] = TicketState.FAILED
+        self.unheard = []
+        if not is_there:
+            raise kvd_client.NotFound("no such block")
         self.states.append(TicketState.PENDING)
         self.waiting.append((len(self.states), copy))
         if not self.stands:
@@ -166,9 +181,9 @@ class TheRows(unittest.TestCase):
         self.rows.store([Copy(1, 1)])
         self.kvd.stands = True
         self.assertEqual(self.load([Copy(1, 4)]), [Copy(1, 4)])
-        calls = self.kvd.calls
         self.wait(60)
         self.assertEqual(self.rows.begin_step(), {4})
+        calls = self.kvd.calls
         self.rows.store([Copy(2, 2)])
         self.assertEqual(self.load([Copy(2, 5)]), [])
         self.assertEqual(self.kvd.calls, calls, "a kvd that is late is asked for something")
@@ -176,8 +191,25 @@ class TheRows(unittest.TestCase):
         self.assertEqual(self.rows.begin_step(wait=True), {4})
         self.assertGreater(self.now, began + PATIENCE_S)
         self.kvd.go_on()
+        self.wait(60)
         self.assertEqual(self.rows.begin_step(), set())
         self.rows.store([Copy(3, 3)])
+        self.assertEqual(len(self.kvd.rows), 2)
+
+    def test_are_kvds_again_where_it_refused_too_late(self) -> None:
+        self.rows.store([Copy(1, 1)])
+        self.kvd.deaf = True
+        self.assertEqual(self.load([Copy(1, 4)]), [Copy(1, 4)])
+        for _ in range(5):
+            self.wait(60)
+            self.assertEqual(self.rows.begin_step(), {4})
+        self.assertEqual(len(self.kvd.states), 2, "tickets are used up")
+        self.kvd.deaf = False
+        for _ in range(2):
+            self.wait(60)
+            self.rows.begin_step()
+        self.assertEqual(self.rows.begin_step(), set())
+        self.rows.store([Copy(2, 2)])
         self.assertEqual(len(self.kvd.rows), 2)
 
     def test_are_stored_here_where_a_store_is_late(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -9,10 +10,11 @@ from typing import Any, NamedTuple
 
 import kvd_client
 
-from kvd_vllm.layers.table import Copy
+from kvd_vllm.layers.table import NOBODYS, Copy
 
 _MOST_BLOCKS = 4096  # what kvd takes in one call
 _PAUSE_S, _RETRY_S, _SHORT_S = 0.001, 1.0, 0.2
+_NO_ROW = 0  # a table's rows are counted from 1
 _AWAY = (
     kvd_client.Unavailable, kvd_client.PeerGone, kvd_client.StaleSession, kvd_client.DeadlineExceeded,
 )  # fmt: skip
@@ -56,10 +58,13 @@ class Rows:
         deadline = time.monotonic() + self._patience_s * wait
         while True:
             self._late = [each for each in self._late if self._poll(each) == kvd_client.TicketState.PENDING]
+            if self._late and self._is_due():
+                self._hear()
+                continue
             if not self._late or time.monotonic() >= deadline:
                 break
             time.sleep(_PAUSE_S)
-        if self._retry_at is not None and not self._late and time.monotonic() > self._retry_at:
+        if not self._late and self._is_due():
             self._reopen()
         return {copy.page for each in self._late for copy in each.copies}
 
@@ -104,6 +109,17 @@ class Rows:
 
     def _answers(self) -> bool:
         return self._retry_at is None and not self._late
+
+    def _is_due(self) -> bool:
+        return self._retry_at is not None and time.monotonic() > self._retry_at
+
+    def _hear(self) -> None:
+        """kvd may have refused a copy after nobody waited for its answer. The answer to a later copy says
+        so: one of a row that never was. The drop comes first, as copies without an answer use up tickets."""
+        self._retry_at = time.monotonic() + _RETRY_S
+        with contextlib.suppress(kvd_client.KvdError):
+            self._cache.drop([_digest(_NO_ROW)], _SHORT_S)
+            self._cache.load([_digest(_NO_ROW)], [NOBODYS], timeout=_SHORT_S)
 
     def _reopen(self) -> None:
         try:
