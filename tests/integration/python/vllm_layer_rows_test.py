@@ -177,6 +177,26 @@ class TheRows(unittest.TestCase):
         self.assertEqual(self.load([Copy(1, 4), Copy(2, 5), Copy(3, 6)]), [])
         self.assertEqual([each.word for each in self.pages[4:7]], [1, 2, 3])
 
+    def pause(self) -> float:
+        """How long kvd is left alone when it goes away now and is back at once."""
+        self.kvd.fault = kvd_client.PeerGone("it hung up")
+        began = self.now
+        self.rows.store([Copy(1, 1)])
+        self.kvd.fault, calls = None, self.kvd.calls
+        while self.kvd.calls == calls:
+            self.wait(0.9)
+            self.rows.begin_step()
+        return self.now - began
+
+    def test_are_seldom_kvds_where_it_goes_away_often(self) -> None:
+        self.wait(60)
+        pauses = [self.pause() for _ in range(13)]
+        self.assertLess(pauses[0], 2)
+        self.assertGreater(pauses[5], 10 * pauses[0])
+        self.assertLess(max(pauses), 602)
+        self.wait(601 * 10)
+        self.assertLess(self.pause(), 2)
+
     def test_leave_the_pages_of_a_late_load_alone(self) -> None:
         self.rows.store([Copy(1, 1)])
         self.kvd.stands = True

@@ -13,7 +13,8 @@ import kvd_client
 from kvd_vllm.layers.table import NOBODYS, Copy
 
 _MOST_BLOCKS = 4096  # what kvd takes in one call
-_PAUSE_S, _RETRY_S, _SHORT_S = 0.001, 1.0, 0.2
+_PAUSE_S, _SHORT_S = 0.001, 0.2
+_FIRST_RETRY_S, _LAST_RETRY_S = 1.0, 600.0
 _NO_ROW = 0  # a table's rows are counted from 1
 _AWAY = (
     kvd_client.Unavailable, kvd_client.PeerGone, kvd_client.StaleSession, kvd_client.DeadlineExceeded,
@@ -33,7 +34,7 @@ class Rows:
 
     kvd is away when it is gone, or when a call or a copy takes longer than `patience_s`. What lies there
     counts as lost then. From time to time its cache is opened again, but not while a copy is late: kvd may
-    still write the pages of a late load.
+    still write the pages of a late load. The more often kvd goes away, the less often.
 
     Raises what the first open_cache raises. Use it on the worker's main thread.
     """
@@ -47,6 +48,8 @@ class Rows:
         self._patience_s = patience_s
         self._warn = warn
         self._own: dict[int, Any] = {}
+        self._opened_at = time.monotonic()
+        self._retry_s = _FIRST_RETRY_S
         self._retry_at: float | None = None  # kvd is away: when it is asked again
         self._late: list[Part] = []
         self._dead: list[int] = []  # rows that kvd may still have
@@ -110,13 +113,21 @@ class Rows:
     def _answers(self) -> bool:
         return self._retry_at is None and not self._late
 
+    def _put_off(self) -> None:
+        """Each time that kvd goes away requests are computed again: one that does so often is asked less and
+        less often."""
+        now = time.monotonic()
+        was_good = now - self._opened_at > 10 * self._retry_s
+        self._retry_s = _FIRST_RETRY_S if was_good else min(2 * self._retry_s, _LAST_RETRY_S)
+        self._retry_at = now + self._retry_s
+
     def _is_due(self) -> bool:
         return self._retry_at is not None and time.monotonic() > self._retry_at
 
     def _hear(self) -> None:
         """kvd may have refused a copy after nobody waited for its answer. The answer to a later copy says
         so: one of a row that never was. The drop comes first, as copies without an answer use up tickets."""
-        self._retry_at = time.monotonic() + _RETRY_S
+        self._retry_at = time.monotonic() + self._retry_s
         with contextlib.suppress(kvd_client.KvdError):
             self._cache.drop([_digest(_NO_ROW)], _SHORT_S)
             self._cache.load([_digest(_NO_ROW)], [NOBODYS], timeout=_SHORT_S)
@@ -125,9 +136,10 @@ class Rows:
         try:
             self._cache = self._open_cache(timeout=_SHORT_S)
         except kvd_client.KvdError:
-            self._retry_at = time.monotonic() + _RETRY_S
+            self._retry_at = time.monotonic() + self._retry_s
         else:
             self._retry_at = None
+            self._opened_at = time.monotonic()
             self._warn("kvd: blocks of streamed layers lie in kvd again")
 
     def _begin(self, call: Callable[..., int], copies: Sequence[Copy]) -> list[Part]:
@@ -164,7 +176,7 @@ class Rows:
 
     def _note(self, fault: kvd_client.KvdError) -> None:
         if isinstance(fault, _AWAY):
-            self._retry_at = time.monotonic() + _RETRY_S
+            self._put_off()
         if type(fault) not in self._told:
             self._warn(f"kvd: blocks of streamed layers lie in this process's own memory: {fault}")
         self._told.add(type(fault))
