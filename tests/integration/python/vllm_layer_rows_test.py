@@ -149,6 +149,9 @@ class TheRows(unittest.TestCase):
         self.rows.store([Copy(1, 1)])
         self.assertGreater(self.now, began + PATIENCE_S)
         self.assertEqual(self.load([Copy(1, 4)]), [])
+        began = self.now
+        self.rows.store([Copy(2, 2)])
+        self.assertEqual(self.now, began, "each call waits as long")
 
     def test_are_lost_with_kvd(self) -> None:
         self.rows.store([Copy(1, 1)])

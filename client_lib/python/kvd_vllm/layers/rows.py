@@ -32,7 +32,7 @@ class Rows:
     """Rows in kvd's DRAM; what kvd does not take, as it is away or full, lies in memory of this process.
     `open_cache`: opens kvd's cache of pages of one layer. `pages`: their bytes, by number.
 
-    kvd is away when it is gone, or when a call or a copy takes longer than `patience_s`. What lies there
+    kvd is away when it is gone, or when a call or a copy takes or is put off longer than `patience_s`. What lies there
     counts as lost then. From time to time its cache is opened again, but not while a copy is late: kvd may
     still write the pages of a late load. The more often kvd goes away, the less often.
 
@@ -154,8 +154,11 @@ class Rows:
             try:
                 return call(digests, pages, timeout=self._patience_s)
             except kvd_client.KvdError as fault:
-                if not isinstance(fault, kvd_client.WouldBlock) or time.monotonic() > deadline:
+                is_busy = isinstance(fault, kvd_client.WouldBlock)
+                if not is_busy or time.monotonic() > deadline:
                     self._note(fault)
+                    if is_busy:
+                        self._put_off()
                     return getattr(fault, "ticket", 0)
                 time.sleep(_PAUSE_S)
         return 0
