@@ -214,8 +214,7 @@ NEEDED = {
         Name(_OUTPUT, "NewRequestData.block_ids"),
         *_of("vllm.forward_context", "ForwardContext", "attn_metadata", "slot_mapping"),
         *_of("vllm.config.cache", "CacheConfig", "kv_cache_memory_bytes", "num_gpu_blocks_override"),
-        *_of("vllm.config.scheduler", "SchedulerConfig", "max_num_seqs", "long_prefill_token_threshold",
-             "scheduler_cls"),
+        *_of("vllm.config.scheduler", "SchedulerConfig", "max_num_seqs", "scheduler_cls"),
         Name("vllm.v1.worker.kv_connector_model_runner_mixin", "KVConnectorModelRunnerMixin", None,
              ("not scheduler_output.has_sync_kv_loads",)),
         # That requests whose blocks are lost are computed again, and what a step said of them is forgotten.

@@ -20,7 +20,7 @@ from kvd_vllm.layers.table import Copy, Plan, Table
 
 TOKENS, LAYERS = 4, 5
 NAMES, REQUESTS = 40, 3
-PAGES = least_pages(NAMES, REQUESTS, REQUESTS, LAYERS) + 1
+PAGES = least_pages(NAMES, REQUESTS, LAYERS) + 1
 Placer = Callable[..., Placement]
 
 

@@ -234,10 +234,7 @@ def _too_many(config: VllmConfig, cache: KVCacheConfig) -> str:
     (group,) = cache.kv_cache_groups
     names, requests = cache.num_blocks, config.scheduler_config.max_num_seqs
     pages = config.cache_config.kv_cache_memory_bytes // group.kv_cache_spec.page_size_bytes
-    # Where only the budget of a step's tokens cuts prompts, it cuts one at a time.
-    cuts_many = config.scheduler_config.long_prefill_token_threshold or config.model_config.is_multimodal_model
-    cut = requests if cuts_many else 1
-    least = least_pages(names - 1, requests, cut, len(group.layer_names)) + 1
+    least = least_pages(names - 1, requests, len(group.layer_names)) + 1
     if least <= pages:
         return ""
     return (

@@ -49,10 +49,11 @@ def pages_needed(names: int, partial: int, layers: int, resident: int, windows: 
     return resident * names + streamed * partial + min(windows, streamed) * (names - partial)
 
 
-def least_pages(names: int, requests: int, cut: int, layers: int) -> int:
-    """With so many pages every step has room, if all names are in use by so many requests, of which
-    `cut` go on with a prompt that was cut within a block: these have two partial blocks."""
-    return pages_needed(names, min(names, requests + cut), layers, 0, 1)
+def least_pages(names: int, requests: int, layers: int) -> int:
+    """With so many pages every step has room, if all names are in use by so many requests. A request that
+    goes on with a prompt that was cut within a block has two partial blocks. The token budget cuts one
+    prompt at a time, but those that are computed again beside it may have been cut as well."""
+    return pages_needed(names, min(names, 2 * requests), layers, 0, 1)
 
 
 def place(requests: Sequence[Running], layers: int, pages: int, tokens: int) -> Placement:
