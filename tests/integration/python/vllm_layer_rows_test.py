@@ -37,6 +37,7 @@ class Kvd:
         self.rows: dict[bytes, Page] = {}
         self.fault: kvd_client.KvdError | None = None
         self.stands = self.deaf = False
+        self.session = 1
         self.unheard: list[int] = []  # tickets
         self.calls = 0
         self.waiting: list[tuple[int, Callable[[], None]]] = []
@@ -115,7 +116,7 @@ class TheRows(unittest.TestCase):
         self.pages = [Page(word) for word in range(10)]
         self.kvd = Kvd(self.pages)
         self.said: list[str] = []
-        self.rows = Rows(self.kvd.open, self.pages, PATIENCE_S, self.said.append)
+        self.rows = Rows(self.kvd.open, lambda: self.kvd.session, self.pages, PATIENCE_S, self.said.append)
 
     def wait(self, seconds: float) -> None:
         self.now += seconds
@@ -179,6 +180,42 @@ class TheRows(unittest.TestCase):
         self.assertEqual(len(self.kvd.rows), 1)
         self.assertEqual(self.load([Copy(1, 4), Copy(2, 5), Copy(3, 6)]), [])
         self.assertEqual([each.word for each in self.pages[4:7]], [1, 2, 3])
+
+    def test_lose_no_others_with_them(self) -> None:
+        self.rows.store([Copy(1, 1)])
+        self.restart()
+        self.rows.store([Copy(2, 2)])
+        self.assertEqual(self.load([Copy(1, 4), Copy(2, 5)]), [Copy(1, 4)])
+        self.assertEqual(self.pages[5].word, 2)
+
+    def test_that_are_gone_are_not_kept_in_mind(self) -> None:
+        self.rows.store([Copy(1, 1)])
+        self.kvd.fault = kvd_client.Unavailable("nobody is there")
+        self.rows.store([Copy(row, 2) for row in range(2, 100)])
+        self.rows.drop(range(1, 100))
+        self.assertEqual((self.rows._dead, self.rows._own), ([1], {}))
+        self.kvd.fault = None
+        self.restart()
+        self.assertEqual((self.rows._dead, self.rows._kvds), ([], set()))
+
+    def test_are_dropped_late_where_kvd_was_only_late(self) -> None:
+        self.rows.store([Copy(1, 1)])
+        self.kvd.fault = kvd_client.DeadlineExceeded("no answer")
+        self.rows.drop([1])
+        self.kvd.fault = None
+        self.wait(60)
+        self.rows.begin_step()
+        self.rows.drop([])
+        self.assertEqual(self.kvd.rows, {})
+
+    def restart(self) -> None:
+        self.kvd.rows.clear()
+        self.kvd.session += 1
+        self.kvd.fault = kvd_client.Unavailable("it is another one")
+        self.rows.store([Copy(1000, 1)])
+        self.kvd.fault = None
+        self.wait(60)
+        self.rows.begin_step()
 
     def pause(self) -> float:
         """How long kvd is left alone when it goes away now and is back at once."""

@@ -119,7 +119,12 @@ class LayersConnector(KVConnectorBase_V1):
             blocks=self._pages, pieces=pieces,
         )  # fmt: skip
         pages = region.torch()[behind : behind + self._pages * self._page].view(self._pages, self._page)
-        rows = Rows(open_cache, pages, self._options.load_timeout_s, logger.warning)
+
+        def session() -> object:
+            found = client.session()
+            return found.boot_id, found.generation
+
+        rows = Rows(open_cache, session, pages, self._options.load_timeout_s, logger.warning)
         table = Table(len(layers), self._pages, self._tokens)
         self._streams = Streams(table, rows, layers, first, self._names, self._tokens)
         logger.info(

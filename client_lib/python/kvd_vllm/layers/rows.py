@@ -30,7 +30,8 @@ class Part(NamedTuple):
 
 class Rows:
     """Rows in kvd's DRAM; what kvd does not take, as it is away or full, lies in memory of this process.
-    `open_cache`: opens kvd's cache of pages of one layer. `pages`: their bytes, by number.
+    `open_cache`: opens kvd's cache of pages of one layer. `session`: what tells kvd's session from others.
+    `pages`: their bytes, by number.
 
     kvd is away when it is gone, or when a call or a copy takes or is put off longer than `patience_s`. What lies there
     counts as lost then. From time to time its cache is opened again, but not while a copy is late: kvd may
@@ -40,10 +41,13 @@ class Rows:
     """
 
     def __init__(
-        self, open_cache: Callable[..., kvd_client.Cache], pages: Any, patience_s: float, warn: Callable[[str], None]
-    ) -> None:
+        self, open_cache: Callable[..., kvd_client.Cache], session: Callable[[], object], pages: Any,
+        patience_s: float, warn: Callable[[str], None],
+    ) -> None:  # fmt: skip
         self._open_cache = open_cache
+        self._session_of = session
         self._cache = open_cache()
+        self._session = session()
         self._pages = pages
         self._patience_s = patience_s
         self._warn = warn
@@ -52,7 +56,8 @@ class Rows:
         self._retry_s = _FIRST_RETRY_S
         self._retry_at: float | None = None  # kvd is away: when it is asked again
         self._late: list[Part] = []
-        self._dead: list[int] = []  # rows that kvd may still have
+        self._kvds: set[int] = set()  # rows that kvd may have
+        self._dead: list[int] = []  # those of them that are to be dropped
         self._told: set[type[kvd_client.KvdError]] = set()
 
     def begin_step(self, wait: bool = False) -> set[int]:
@@ -75,6 +80,8 @@ class Rows:
         """Returns once they are stored."""
         for part in self._begin(partial(self._cache.store, park=True), copies):
             state = self._state(part)
+            if state != kvd_client.TicketState.FAILED:
+                self._kvds.update(each.row for each in part.copies)
             if state != kvd_client.TicketState.DONE:
                 self._own.update({each.row: self._pages[each.page].clone() for each in part.copies})
             if state == kvd_client.TicketState.PENDING:
@@ -82,10 +89,14 @@ class Rows:
 
     def load(self, copies: Sequence[Copy]) -> list[Part]:
         """Begins them. Wait for each."""
+        kvds: list[Copy] = []
+        lost: list[Copy] = []
         for each in copies:
             if each.row in self._own:
                 self._pages[each.page].copy_(self._own[each.row])
-        return self._begin(self._cache.load, [each for each in copies if each.row not in self._own])
+            else:
+                (kvds if each.row in self._kvds else lost).append(each)
+        return [Part(0, lost), *self._begin(self._cache.load, kvds)]
 
     def wait(self, parts: Sequence[Part]) -> list[Copy]:
         """Returns the copies that failed or are late, once all others are over."""
@@ -101,13 +112,14 @@ class Rows:
     def drop(self, rows: Sequence[int]) -> None:
         for row in rows:
             self._own.pop(row, None)
-        self._dead += rows
+        self._dead += self._kvds.intersection(rows)
         while self._dead and self._answers():
             try:
                 self._cache.drop([_digest(row) for row in self._dead[:_MOST_BLOCKS]], self._patience_s)
             except kvd_client.KvdError as fault:
                 self._note(fault)
                 return
+            self._kvds.difference_update(self._dead[:_MOST_BLOCKS])
             del self._dead[:_MOST_BLOCKS]
 
     def _answers(self) -> bool:
@@ -135,11 +147,16 @@ class Rows:
     def _reopen(self) -> None:
         try:
             self._cache = self._open_cache(timeout=_SHORT_S)
+            session = self._session_of()
         except kvd_client.KvdError:
             self._retry_at = time.monotonic() + self._retry_s
         else:
             self._retry_at = None
             self._opened_at = time.monotonic()
+            if session != self._session:
+                self._session = session
+                self._kvds.clear()
+                self._dead.clear()
             self._warn("kvd: blocks of streamed layers lie in kvd again")
 
     def _begin(self, call: Callable[..., int], copies: Sequence[Copy]) -> list[Part]:
