@@ -38,6 +38,7 @@ class Kvd:
         self.fault: kvd_client.KvdError | None = None
         self.stands = self.deaf = False
         self.session = 1
+        self.opened = 0
         self.unheard: list[int] = []  # tickets
         self.calls = 0
         self.waiting: list[tuple[int, Callable[[], None]]] = []
@@ -45,7 +46,14 @@ class Kvd:
 
     def open(self, timeout: float = 0) -> Any:
         self.answer()
+        self.opened += 1
         return self
+
+    def close(self, timeout: float) -> None:
+        if self.opened == 0:
+            raise kvd_client.NotFound("it is closed")
+        self.opened -= 1
+        self.answer()
 
     def answer(self) -> None:
         self.calls += 1
@@ -173,7 +181,7 @@ class TheRows(unittest.TestCase):
         self.rows.begin_step()
         self.kvd.fault = None
         self.rows.store([Copy(2, 2)])
-        self.assertEqual(self.kvd.rows, {}, "it was not opened again")
+        self.assertEqual((self.kvd.rows, self.kvd.opened), ({}, 0), "it was not opened again")
         self.wait(60)
         self.rows.begin_step()
         self.rows.store([Copy(3, 3)])
@@ -236,6 +244,7 @@ class TheRows(unittest.TestCase):
         self.assertLess(max(pauses), 602)
         self.wait(601 * 10)
         self.assertLess(self.pause(), 2)
+        self.assertEqual(self.kvd.opened, 1, "a cache is left open")
 
     def test_leave_the_pages_of_a_late_load_alone(self) -> None:
         self.rows.store([Copy(1, 1)])

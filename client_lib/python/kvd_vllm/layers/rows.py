@@ -146,6 +146,8 @@ class Rows:
 
     def _reopen(self) -> None:
         try:
+            with contextlib.suppress(kvd_client.NotFound):  # an earlier try has closed it
+                self._cache.close(_SHORT_S)
             self._cache = self._open_cache(timeout=_SHORT_S)
             session = self._session_of()
         except kvd_client.KvdError:
