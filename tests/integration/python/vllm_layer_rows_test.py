@@ -281,6 +281,22 @@ class TheRows(unittest.TestCase):
         self.rows.store([Copy(2, 2)])
         self.assertEqual(len(self.kvd.rows), 2)
 
+    def test_leave_the_pages_of_a_load_that_failed_alone_for_a_moment(self) -> None:
+        self.rows.store([Copy(1, 1)])
+        for is_late in (False, True):
+            with self.subTest(is_late=is_late):
+                self.kvd.stands = True
+                parts = self.rows.load([Copy(1, 4)])
+                if is_late:
+                    self.assertEqual(self.rows.wait(parts), [Copy(1, 4)])
+                self.kvd.states[-1] = TicketState.FAILED
+                if not is_late:
+                    self.assertEqual(self.rows.wait(parts), [Copy(1, 4)])
+                self.assertEqual(self.rows.begin_step(), {4})
+                began = self.now
+                self.assertEqual(self.rows.begin_step(wait=True), set())
+                self.assertLess(self.now, began + 2)
+
     def test_are_stored_here_where_a_store_is_late(self) -> None:
         self.kvd.stands = True
         self.rows.store([Copy(1, 1)])

@@ -14,6 +14,7 @@ from kvd_vllm.layers.table import NOBODYS, Copy
 
 _MOST_BLOCKS = 4096  # what kvd takes in one call
 _PAUSE_S, _SHORT_S = 0.001, 0.2
+_ASIDE_S = 1.0  # a kvd that hung up may still be writing
 _FIRST_RETRY_S, _LAST_RETRY_S = 1.0, 600.0
 _NO_ROW = 0  # a table's rows are counted from 1
 _AWAY = (
@@ -56,6 +57,7 @@ class Rows:
         self._retry_s = _FIRST_RETRY_S
         self._retry_at: float | None = None  # kvd is away: when it is asked again
         self._late: list[Part] = []
+        self._aside: dict[int, float] = {}  # pages of loads that failed: until when kvd may write them
         self._kvds: set[int] = set()  # rows that kvd may have
         self._dead: list[int] = []  # those of them that are to be dropped
         self._told: set[type[kvd_client.KvdError]] = set()
@@ -63,18 +65,19 @@ class Rows:
     def begin_step(self, wait: bool = False) -> set[int]:
         """The pages that kvd may still write, though nobody waits for it. `wait`: as long as for a load
         until there are none."""
-        deadline = time.monotonic() + self._patience_s * wait
+        deadline = time.monotonic() + max(self._patience_s, _ASIDE_S) * wait
         while True:
-            self._late = [each for each in self._late if self._poll(each) == kvd_client.TicketState.PENDING]
+            self._late = [each for each in self._late if self._looked_at(each) == kvd_client.TicketState.PENDING]
+            self._aside = {page: until for page, until in self._aside.items() if time.monotonic() < until}
             if self._late and self._is_due():
                 self._hear()
                 continue
-            if not self._late or time.monotonic() >= deadline:
+            if not (self._late or self._aside) or time.monotonic() >= deadline:
                 break
             time.sleep(_PAUSE_S)
         if not self._late and self._is_due():
             self._reopen()
-        return {copy.page for each in self._late for copy in each.copies}
+        return {copy.page for each in self._late for copy in each.copies} | self._aside.keys()
 
     def store(self, copies: Sequence[Copy]) -> None:
         """Returns once they are stored."""
@@ -102,7 +105,7 @@ class Rows:
         """Returns the copies that failed or are late, once all others are over."""
         lost: list[Copy] = []
         for part in parts:
-            state = self._state(part)
+            state = self._looked_at(part)
             if state != kvd_client.TicketState.DONE:
                 lost += part.copies
             if state == kvd_client.TicketState.PENDING:
@@ -181,6 +184,12 @@ class Rows:
                     return getattr(fault, "ticket", 0)
                 time.sleep(_PAUSE_S)
         return 0
+
+    def _looked_at(self, load: Part) -> kvd_client.TicketState:
+        state = self._state(load)
+        if load.ticket and state == kvd_client.TicketState.FAILED:
+            self._aside.update(dict.fromkeys((each.page for each in load.copies), time.monotonic() + _ASIDE_S))
+        return state
 
     def _state(self, part: Part) -> kvd_client.TicketState:
         """PENDING: it is late."""
