@@ -236,6 +236,11 @@ class TheRows(unittest.TestCase):
             self.rows.begin_step()
         return self.now - began
 
+    def test_are_told_of_once_each_time_that_it_goes_away(self) -> None:
+        for times in (1, 2):
+            self.pause()
+            self.assertEqual(len([each for each in self.said if "own memory" in each]), times)
+
     def test_are_seldom_kvds_where_it_goes_away_often(self) -> None:
         self.wait(60)
         pauses = [self.pause() for _ in range(13)]

@@ -158,6 +158,7 @@ class Rows:
         else:
             self._retry_at = None
             self._opened_at = time.monotonic()
+            self._told.clear()
             if session != self._session:
                 self._session = session
                 self._kvds.clear()
