@@ -376,3 +376,16 @@ def _fault_of_methods(kind: Any, bases: Any, but: tuple[str, ...] = ()) -> str:
             if list(inspect.signature(ours).parameters) != list(inspect.signature(theirs).parameters):
                 return f"{name}{inspect.signature(theirs)} is asked for"
     return ""
+
+
+def fails_requests() -> bool:
+    """Whether vLLM fails a request whose load failed. The scheduler that makes a connector reads that
+    from its own configuration; a MultiConnector gives its connectors a copy of it."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        config = getattr(frame.f_locals.get("self"), "vllm_config", None)
+        transfer = getattr(config, "kv_transfer_config", None)
+        if transfer is not None:
+            return bool(transfer.kv_load_failure_policy != "recompute")
+        frame = frame.f_back  # type: ignore[assignment]
+    return False

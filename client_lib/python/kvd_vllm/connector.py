@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -305,7 +304,7 @@ class KvdConnector(KVConnectorBase_V1, SupportsHMA):
             prefixes=given.prefixes, parking=given.parking,
             patience_s=given.load_timeout_s, handoff_s=given.handoff_s,
         )  # fmt: skip
-        if _fails_requests():
+        if checks.fails_requests():
             logger.warning(
                 "kvd: no block is loaded, as vLLM would fail the requests whose load fails: add "
                 '"kv_load_failure_policy":"recompute" to the outer --kv-transfer-config'
@@ -535,19 +534,6 @@ class KvdConnector(KVConnectorBase_V1, SupportsHMA):
         per_engine_labelvalues: dict[int, list[object]],
     ) -> KvdPromMetrics:
         return KvdPromMetrics(vllm_config, metric_types, labelnames, per_engine_labelvalues)
-
-
-def _fails_requests() -> bool:
-    """Whether vLLM fails a request whose load failed. The scheduler that makes this connector reads
-    that from its own configuration; a MultiConnector gives its connectors a copy of it."""
-    frame = sys._getframe(1)
-    while frame is not None:
-        config = getattr(frame.f_locals.get("self"), "vllm_config", None)
-        transfer = getattr(config, "kv_transfer_config", None)
-        if transfer is not None:
-            return bool(transfer.kv_load_failure_policy != "recompute")
-        frame = frame.f_back  # type: ignore[assignment]
-    return False
 
 
 def _sleeps(config: VllmConfig) -> bool:

@@ -72,14 +72,14 @@ class LayersConnector(KVConnectorBase_V1):
         super().__init__(vllm_config, role, kv_cache_config)
         transfer = vllm_config.kv_transfer_config
         self._options = options.parse(transfer.kv_connector_extra_config if transfer else {})
+        if transfer is not None:
+            # vLLM's default is to fail a request whose blocks are lost. vLLM reads this setting later.
+            transfer.kv_load_failure_policy = "recompute"
         if reason := refusal(vllm_config, kv_cache_config) or _refusal_of(self._options):
             raise KvdRequired(
                 f"kvd: layers cannot be streamed: {reason}; or take KvdConnector's option `layers` (or "
                 "KVD_VLLM_LAYERS) away"
             )
-        if transfer is not None:
-            # vLLM's default is to fail a request whose blocks are lost. vLLM reads this setting later.
-            transfer.kv_load_failure_policy = "recompute"
         (group,) = kv_cache_config.kv_cache_groups
         self._tokens = group.kv_cache_spec.block_size
         self._page = group.kv_cache_spec.page_size_bytes
@@ -249,6 +249,8 @@ def _too_many(config: VllmConfig, cache: KVCacheConfig) -> str:
 
 
 def _refusal_of(given: options.Options) -> str:
+    if checks.fails_requests():  # though it was told otherwise
+        return "vLLM would fail requests whose blocks are lost: take KvdConnector out of the MultiConnector"
     return "a KV cache that grows and shrinks has no room for it: take `elastic` away" if given.elastic else ""
 
 
