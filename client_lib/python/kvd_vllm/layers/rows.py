@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -34,9 +35,9 @@ class Rows:
     `open_cache`: opens kvd's cache of pages of one layer. `session`: what tells kvd's session from others.
     `pages`: their bytes, by number.
 
-    kvd is away when it is gone, or when a call or a copy takes or is put off longer than `patience_s`. What lies there
-    counts as lost then. From time to time its cache is opened again, but not while a copy is late: kvd may
-    still write the pages of a late load. The more often kvd goes away, the less often.
+    kvd is away when it is gone, or when a call or a copy takes or is put off longer than `patience_s`. What
+    lies there counts as lost then. From time to time its cache is opened again, but not while a copy is
+    late: kvd may still write the pages of a late load. The more often kvd goes away, the less often.
 
     Raises what the first open_cache raises. Use it on the worker's main thread.
     """
@@ -53,7 +54,7 @@ class Rows:
         self._patience_s = patience_s
         self._warn = warn
         self._own: dict[int, Any] = {}
-        self._opened_at = time.monotonic()
+        self._opened_at = -math.inf  # the first time that kvd goes away is not one of many
         self._retry_s = _FIRST_RETRY_S
         self._retry_at: float | None = None  # kvd is away: when it is asked again
         self._late: list[Part] = []
