@@ -119,11 +119,7 @@ class LayersConnector(KVConnectorBase_V1):
             blocks=self._pages, pieces=pieces,
         )  # fmt: skip
         pages = region.torch()[behind : behind + self._pages * self._page].view(self._pages, self._page)
-
-        def session() -> object:
-            found = client.session()
-            return found.boot_id, found.generation
-
+        session = functools.partial(_session_of, client)
         rows = Rows(open_cache, session, pages, self._options.load_timeout_s, logger.warning)
         table = Table(len(layers), self._pages, self._tokens)
         self._streams = Streams(table, rows, layers, first, self._names, self._tokens)
@@ -252,6 +248,11 @@ def _refusal_of(given: options.Options) -> str:
     if checks.fails_requests():  # though it was told otherwise
         return "vLLM would fail requests whose blocks are lost: take KvdConnector out of the MultiConnector"
     return "a KV cache that grows and shrinks has no room for it: take `elastic` away" if given.elastic else ""
+
+
+def _session_of(client: kvd_client.Client) -> object:
+    found = client.session()
+    return found.boot_id, found.generation
 
 
 def _number_of(layer: str) -> list[int]:
