@@ -215,10 +215,11 @@ def adapters_in(runner: Any) -> Adapters:
 
 class Loaded:
     """Compares a worker's weights and adapters with what the scheduler's side takes them for.
-    `name`: the name of the cache, which that side is told first."""
+    `name`: the name of the cache, which that side is told first, with the weights that it stands for."""
 
     def __init__(self, name: str, weights: Weights, adapters: Adapters) -> None:
         self._name = name
+        self._named_by = weights.now
         self._weights = weights
         self._adapters = adapters
         self._asked: dict[AdapterKey, LoRARequest] = {}
@@ -275,7 +276,7 @@ class Loaded:
         if not self._name and not self._tell_weights and not self._changed:
             return ends
         told = ends or Ends()
-        told.model, self._name = self._name, ""
+        told.model, told.named_by, self._name, self._named_by = self._name, self._named_by, "", ""
         if self._tell_weights:
             told.weights, self._tell_weights = self._weights.now, False
         told.adapters, self._changed = self._changed, {}

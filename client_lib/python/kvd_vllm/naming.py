@@ -257,9 +257,8 @@ class Names:
                 if self._loras[name][0] == key and pin != adapter:
                     self._pins[name] = None
         if ends.model:
-            # A worker's cache is named by its own weights, and its bytes depend on those of all: where there
-            # are several, all are in the names of blocks.
-            self._first = "" if NEXT in ends.weights else ends.weights
+            # The weights may have changed since.
+            self._first = ends.named_by
         if not ends.weights:
             return
         if self._is_pure is None and not self._look:

@@ -87,8 +87,8 @@ class Transfers(KVConnectorMetadata):
 class Ends(KVConnectorWorkerMetadata):
     """The worker's side to the scheduler's: copies of which kvd no longer touches any byte
     (`refused`: the worker did not ask for them, because it computes something else now), what
-    became of an elastic KV cache, the name of the cache (once, with the first step), and the
-    identity of weights and adapters that were asked for or have changed. `others`: what other
+    became of an elastic KV cache, the name of the cache (once, with the first step) and the weights
+    that it stands for, and the identity of weights and adapters that were asked for or have changed. `others`: what other
     workers said in the same step."""
 
     done: list[int] = field(default_factory=list)
@@ -96,6 +96,7 @@ class Ends(KVConnectorWorkerMetadata):
     refused: list[int] = field(default_factory=list)
     news: News | None = None
     model: str = ""
+    named_by: str = ""
     weights: str = ""
     adapters: dict[AdapterKey, Adapter] = field(default_factory=dict)
     rank: int = 0
@@ -148,6 +149,9 @@ class Workers:
             whole.weights = NEXT.join(self._weights[rank] for rank in sorted(self._weights))
         if any(each.model for each in said) and len(self.caches) == self._count:
             whole.model = next(iter(self.caches.values()))[0]
+            # A worker's cache is named by its own weights, and its bytes depend on those of all: where there
+            # are several, the names of blocks tell them apart.
+            whole.named_by = ends.named_by if self._count == 1 else ""
         return whole
 
     def _count_parts(self, ends: Ends, whole: Ends) -> None:

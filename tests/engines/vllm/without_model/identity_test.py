@@ -250,7 +250,7 @@ class LivingEngine(unittest.TestCase):
         self.worker = Loaded("model", self.weights, Adapters(self.find, lambda: self.loaded))
         first = self.step(0.0)
         assert first
-        self.assertEqual((first.model, self.step(0.0)), ("model", None))
+        self.assertEqual((first.model, first.named_by, self.step(0.0)), ("model", "A", None))
 
     def find(self, lora: Lora, load: bool) -> Any:
         if load and lora.lora_int_id in self.on_disk:
@@ -295,6 +295,16 @@ class LivingEngine(unittest.TestCase):
         self.assertEqual(self.glances, before)
         self.step(0.01)
         self.assertEqual(self.glances, before + 1)
+
+    def test_the_name_is_told_with_the_weights_that_it_stands_for(self) -> None:
+        worker = Loaded("model", self.weights, Adapters(self.find, lambda: self.loaded))
+        self.content = "B"
+        self.clock.now += 10.0
+        worker.step_begins("", True, [])
+        worker.step_ends()
+        first = worker.add_to(None)
+        assert first
+        self.assertEqual((first.model, first.named_by, first.weights), ("model", "A", "B"))
 
     def test_changed_weights_are_told_and_copies_under_their_names_refused(self) -> None:
         store, park = Copy(1, Kind.STORE, "r", [], [], shared=True), Copy(2, Kind.PARK, "r", [], [])
@@ -408,7 +418,7 @@ class NamesOfBlocks(unittest.TestCase):
         """The names of an engine whose worker has adapters of these contents, by name."""
         names = Names(1, 16, self.clock, patience_s=10.0)
         names.ask(Transfers(), True)
-        names.hear(Ends(model="model", weights="A"))
+        names.hear(Ends(model="model", named_by="A", weights="A"))
         for at, (name, content) in enumerate(contents.items()):
             names.hear(Ends(adapters={(at + 1, name, "/" + name): Adapter(at + 1, content)}))
         return names
@@ -422,6 +432,13 @@ class NamesOfBlocks(unittest.TestCase):
         request, other = Request("r"), Request("s", salt="x")
         self.assertEqual(self.digests(self.names(), request), self.digests(self.names(), Request("t")))
         self.assertNotEqual(self.digests(self.names(), request), self.digests(self.names(), other))
+
+    def test_of_weights_that_changed_before_the_first_step_are_others(self) -> None:
+        """The cache is named by what was loaded at first."""
+        names = Names(1, 16, self.clock, patience_s=10.0)
+        names.ask(Transfers(), True)
+        names.hear(Ends(model="model", named_by="A", weights="B"))
+        self.assertNotEqual(self.digests(names, Request("r")), self.digests(self.names(), Request("r")))
 
     def test_images_that_are_not_told_by_content_are_not_shared(self) -> None:
         """vLLM counts them where nothing caches them, and takes whatever name a client gives."""

@@ -623,7 +623,7 @@ class NoModel(unittest.TestCase):
             assert isinstance(child, KvdConnector) and child._planner
             child.bind_gpu_block_pool(rig.scheduler.kv_cache_manager.block_pool)
             child._planner.names.ask(Transfers(), True)
-            child._planner.names.hear(Ends(model="model", weights="A"))
+            child._planner.names.hear(Ends(model="model", named_by="A", weights="A"))
             child._planner._index = unittest.mock.Mock(lookup=len)
             child.on_new_request(request)
             self.assertEqual(child.get_num_new_matched_tokens(request, 0), answer)
