@@ -44,9 +44,13 @@ class Kvd:
         self.waiting: list[tuple[int, Callable[[], None]]] = []
         self.states: list[TicketState] = []
 
-    def open(self, timeout: float = 0) -> Any:
+    def session_now(self) -> int:
         self.answer()
-        self.opened += 1
+        return self.session
+
+    def open(self, timeout: float = 0) -> Any:
+        self.opened += 1  # also where nobody hears the answer
+        self.answer()
         return self
 
     def close(self, timeout: float) -> None:
@@ -124,7 +128,7 @@ class TheRows(unittest.TestCase):
         self.pages = [Page(word) for word in range(10)]
         self.kvd = Kvd(self.pages)
         self.said: list[str] = []
-        self.rows = Rows(self.kvd.open, lambda: self.kvd.session, self.pages, PATIENCE_S, self.said.append)
+        self.rows = Rows(self.kvd.open, self.kvd.session_now, self.pages, PATIENCE_S, self.said.append)
 
     def wait(self, seconds: float) -> None:
         self.now += seconds
@@ -181,7 +185,7 @@ class TheRows(unittest.TestCase):
         self.rows.begin_step()
         self.kvd.fault = None
         self.rows.store([Copy(2, 2)])
-        self.assertEqual((self.kvd.rows, self.kvd.opened), ({}, 0), "it was not opened again")
+        self.assertEqual(self.kvd.rows, {}, "it is used though it is away")
         self.wait(60)
         self.rows.begin_step()
         self.rows.store([Copy(3, 3)])
@@ -215,6 +219,21 @@ class TheRows(unittest.TestCase):
         self.rows.begin_step()
         self.rows.drop([])
         self.assertEqual(self.kvd.rows, {})
+
+    def test_open_no_cache_that_nobody_hears_of(self) -> None:
+        self.rows.store([Copy(1, 1)])
+        self.kvd.deaf = True
+        self.rows.drop([1])
+        calls = self.kvd.calls
+        for _ in range(200):
+            self.wait(1)
+            self.rows.begin_step()
+        self.assertLess(self.kvd.calls, calls + 15, "a kvd that is gone is asked too often")
+        self.kvd.deaf = False
+        self.wait(60)
+        self.rows.begin_step()
+        self.rows.store([Copy(2, 2)])
+        self.assertEqual((len(self.kvd.rows), self.kvd.opened), (2, 1))
 
     def restart(self) -> None:
         self.kvd.rows.clear()

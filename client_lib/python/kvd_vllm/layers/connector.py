@@ -251,6 +251,8 @@ def _refusal_of(given: options.Options) -> str:
 
 
 def _session_of(client: kvd_client.Client) -> object:
+    """Resumes it where kvd has restarted. A kvd that does not answer is asked for nothing more."""
+    client.ping(0.2)
     found = client.session()
     return found.boot_id, found.generation
 

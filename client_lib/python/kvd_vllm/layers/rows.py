@@ -17,6 +17,7 @@ _MOST_BLOCKS = 4096  # what kvd takes in one call
 _PAUSE_S, _SHORT_S = 0.001, 0.2
 _ASIDE_S = 1.0  # a kvd that hung up may still be writing
 _FIRST_RETRY_S, _LAST_RETRY_S = 1.0, 600.0
+_LAST_TRY_S = 30.0  # between tries while kvd is gone
 _NO_ROW = 0  # a table's rows are counted from 1
 _AWAY = (
     kvd_client.Unavailable, kvd_client.PeerGone, kvd_client.StaleSession, kvd_client.DeadlineExceeded,
@@ -137,6 +138,10 @@ class Rows:
         self._retry_s = _FIRST_RETRY_S if was_good else min(2 * self._retry_s, _LAST_RETRY_S)
         self._retry_at = now + self._retry_s
 
+    def _wait_longer(self) -> None:
+        self._retry_s = max(self._retry_s, min(2 * self._retry_s, _LAST_TRY_S))
+        self._retry_at = time.monotonic() + self._retry_s
+
     def _is_due(self) -> bool:
         return self._retry_at is not None and time.monotonic() > self._retry_at
 
@@ -144,18 +149,23 @@ class Rows:
         """kvd may have refused a copy after nobody waited for its answer. The answer to a later copy says
         so: one of a row that never was. The drop comes first, as copies without an answer use up tickets."""
         self._retry_at = time.monotonic() + self._retry_s
-        with contextlib.suppress(kvd_client.KvdError):
+        try:
             self._cache.drop([_digest(_NO_ROW)], _SHORT_S)
             self._cache.load([_digest(_NO_ROW)], [NOBODYS], timeout=_SHORT_S)
+        except _AWAY:
+            self._wait_longer()
+        except kvd_client.KvdError:
+            pass
 
     def _reopen(self) -> None:
         try:
+            # A kvd that is late would open one cache after the other, so it is asked for its session first.
+            session = self._session_of()
             with contextlib.suppress(kvd_client.NotFound):  # an earlier try has closed it
                 self._cache.close(_SHORT_S)
             self._cache = self._open_cache(timeout=_SHORT_S)
-            session = self._session_of()
         except kvd_client.KvdError:
-            self._retry_at = time.monotonic() + self._retry_s
+            self._wait_longer()
         else:
             self._retry_at = None
             self._opened_at = time.monotonic()
