@@ -378,14 +378,14 @@ def _fault_of_methods(kind: Any, bases: Any, but: tuple[str, ...] = ()) -> str:
     return ""
 
 
-def fails_requests() -> bool:
-    """Whether vLLM fails a request whose load failed. The scheduler that makes a connector reads that
-    from its own configuration; a MultiConnector gives its connectors a copy of it."""
+def vllms_transfer() -> Any:
+    """The kv_transfer_config that the scheduler which makes a connector reads, in its place. A
+    MultiConnector gives its connectors a copy."""
     frame = sys._getframe(1)
     while frame is not None:
         config = getattr(frame.f_locals.get("self"), "vllm_config", None)
         transfer = getattr(config, "kv_transfer_config", None)
         if transfer is not None:
-            return bool(transfer.kv_load_failure_policy != "recompute")
+            return transfer
         frame = frame.f_back  # type: ignore[assignment]
-    return False
+    return None

@@ -124,7 +124,7 @@ class KvdConnector(KVConnectorBase_V1, SupportsHMA):
         reason = refusal(vllm_config, kv_cache_config)
         if not reason:
             self.shape = shape_of(vllm_config, kv_cache_config)
-            if role == KVConnectorRole.SCHEDULER:
+            if role == KVConnectorRole.SCHEDULER:  # until it hears the sizes of all parts
                 self.shape = self.shape._replace(block_bytes=workers * self.shape.block_bytes)
         self._copier = self._copier_of(NoCache())
         self._copies = False
@@ -283,6 +283,7 @@ class KvdConnector(KVConnectorBase_V1, SupportsHMA):
             self._mapper.close()
         self._copier.close(_LAST_WAIT_S)
         if self._planner is not None:
+            self._planner.forget()
             self._planner.deadlines.close()
             if self._planner.announcer is not None:
                 self._planner.announcer.close()
@@ -304,7 +305,8 @@ class KvdConnector(KVConnectorBase_V1, SupportsHMA):
             prefixes=given.prefixes, parking=given.parking,
             patience_s=given.load_timeout_s, handoff_s=given.handoff_s,
         )  # fmt: skip
-        if checks.fails_requests():
+        transfer = checks.vllms_transfer()
+        if transfer is not None and transfer.kv_load_failure_policy != "recompute":
             logger.warning(
                 "kvd: no block is loaded, as vLLM would fail the requests whose load fails: add "
                 '"kv_load_failure_policy":"recompute" to the outer --kv-transfer-config'
@@ -406,11 +408,9 @@ class KvdConnector(KVConnectorBase_V1, SupportsHMA):
         if self._planner is not None and isinstance(ends, Ends):
             ends = self._workers.hear(ends)
             if ends.model and self.shape is not None and self._link is not None:
-                self.shape = self.shape._replace(model=ends.model)
-                self._link.open([
-                    self.shape._replace(model=name, block_bytes=size)
-                    for name, size in self._workers.caches.values()
-                ])  # fmt: skip
+                caches = self._workers.caches.values()
+                self.shape = self.shape._replace(model=ends.model, block_bytes=sum(size for _, size in caches))
+                self._link.open([self.shape._replace(model=name, block_bytes=size) for name, size in caches])
             self._planner.end(ends)
             if self._balloon is not None and ends.news is not None:
                 self._balloon.hear(ends.news)

@@ -321,6 +321,10 @@ class Planner:
                 self._forgotten.add(ended.copy.digests)
                 self._forgotten.tell(wait=True)
 
+    def forget(self) -> None:
+        """Tells kvd once more which names it shall forget: some may be of bytes that are wrong."""
+        self._forgotten.tell(wait=True)
+
     def give_up(self, names: Set[str]) -> None:
         """Requests whose loads vLLM takes for failed, though kvd may still work on them: nothing is
         loaded for them again."""

@@ -75,7 +75,7 @@ class LayersConnector(KVConnectorBase_V1):
         if transfer is not None:
             # vLLM's default is to fail a request whose blocks are lost. vLLM reads this setting later.
             transfer.kv_load_failure_policy = "recompute"
-        if reason := refusal(vllm_config, kv_cache_config) or _refusal_of(self._options):
+        if reason := refusal(vllm_config, kv_cache_config) or _refusal_of(self._options, transfer):
             raise KvdRequired(
                 f"kvd: layers cannot be streamed: {reason}; or take KvdConnector's option `layers` (or "
                 "KVD_VLLM_LAYERS) away"
@@ -244,9 +244,9 @@ def _too_many(config: VllmConfig, cache: KVCacheConfig) -> str:
     )
 
 
-def _refusal_of(given: options.Options) -> str:
-    if checks.fails_requests():  # though it was told otherwise
-        return "vLLM would fail requests whose blocks are lost: take KvdConnector out of the MultiConnector"
+def _refusal_of(given: options.Options, transfer: Any) -> str:
+    if checks.vllms_transfer() is not transfer:
+        return "another connector would copy from addresses without memory: take KvdConnector out of the MultiConnector"
     return "a KV cache that grows and shrinks has no room for it: take `elastic` away" if given.elastic else ""
 
 
