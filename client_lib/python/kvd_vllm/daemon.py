@@ -84,9 +84,9 @@ class Link(Index, Source):
         if not opened:
             return None
 
-        def leading(cache: kvd_client.Cache) -> int:
+        def leading(ours: kvd_client.Cache) -> int:
             try:
-                return cache.lookup(asked, timeout=self._budget)
+                return ours.lookup(asked, timeout=self._budget)
             except kvd_client.WouldBlock:
                 return _NOT_YET
 
@@ -107,10 +107,10 @@ class Link(Index, Source):
     def drop(self, digests: Sequence[bytes], wait: bool = True) -> int:
         told, opened = digests[:_MOST_BLOCKS], self._caches
 
-        def drop(cache: kvd_client.Cache) -> bool:
+        def drop(ours: kvd_client.Cache) -> bool:
             if not wait:
-                return self._post(functools.partial(cache.post_drop, told))
-            call = functools.partial(cache.drop, told, timeout=self._budget)
+                return self._post(functools.partial(ours.post_drop, told))
+            call = functools.partial(ours.drop, told, timeout=self._budget)
             return self._ask(lambda: call() is None) is True
 
         return len(told) if opened and all(map(drop, opened)) else 0
@@ -256,9 +256,9 @@ class Link(Index, Source):
                 ))  # fmt: skip
         except kvd_client.KvdError:
             # kvd has few for a session, and all are opened anew.
-            with contextlib.suppress(kvd_client.KvdError):
-                for cache in opened:
-                    cache.close(timeout_s)
+            for ours in opened:
+                with contextlib.suppress(kvd_client.KvdError):
+                    ours.close(timeout_s)
             raise
         self._caches = opened
 
