@@ -157,7 +157,7 @@ class Layers(unittest.TestCase):
         self.assertGreater(found["scheduled"], stock[name]["scheduled"])
 
     def test_without_kvd_what_was_away_is_computed_again(self) -> None:
-        for name, steps in (("tight", 100), ("alone", 200), ("shared", 30), ("chunks", 100)):
+        for name, steps in (("tight", 100), ("alone", 200), ("shared", 50), ("chunks", 100)):
             with self.subTest(name):
                 found = self.hit(steps, self.kvd.kill, self.round(name), "in this process's own memory")
                 self.expect_stocks_tokens(found, name)
