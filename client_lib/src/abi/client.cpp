@@ -6,9 +6,9 @@
 #include <memory>
 #include <utility>
 
+#include "client_lib/src/abi/client_impl.hpp"
 #include "client_lib/src/attach/attach.hpp"
 #include "client_lib/src/core/convert.hpp"
-#include "client_lib/src/core/core.hpp"
 #include "client_lib/src/memory/mapping_hold.hpp"
 #include "ipc/vocabulary/clock.hpp"
 #include "ipc/vocabulary/slo_class.hpp"
@@ -17,11 +17,6 @@ namespace kvd_client {
 
 using kvd::client::public_error;
 using kvd::client::public_result;
-
-class __attribute__((visibility("hidden"))) Client::Impl : public kvd::client::Core {
- public:
-  using Core::Core;
-};
 
 namespace {
 
@@ -67,7 +62,17 @@ Client::~Client() {
     (void)impl_.release();
     return;
   }
-  impl_->close();
+  kvd::client::DaemonLink& link = impl_->link;
+  impl_->regions.stop();
+  const auto turn = link.enter();
+  const kvd::client::SessionPtr session = link.connector().session();
+  const bool attached = session && !session->gone();
+  if (attached) session->end_waits();
+  // Memory that is lent, or may still be in use, stays mapped. The daemon must not be told that it
+  // is unmapped, so the session just ends, and the daemon keeps the memory back until this process
+  // has ended.
+  const bool maps_nothing = link.regions().clear(kvd::client::kLongestDrain);
+  if (attached && maps_nothing) session->leave();
 }
 
 Result<Client> Client::open(const Options& options) {
@@ -77,18 +82,19 @@ Result<Client> Client::open(const Options& options) {
         "this kvd client library is built without CUDA: build it where the headers of CUDA "
         "13.0 or newer are, or ask for host memory only"};
   }
-  auto impl =
-      std::make_unique<Impl>(introduction_of(options), options.attach_timeout, options.model);
+  auto impl = std::make_unique<Impl>(introduction_of(options), options);
   const auto status = impl->link.connect();
   if (!status.ok()) return public_error(status.error());
   return Client(std::move(impl));
 }
 
 Result<SessionInfo> Client::session() const {
-  const auto welcome = impl_->welcome();
-  if (!welcome.ok()) return public_error(welcome.error());
-  kvd_client::SessionInfo info = kvd::client::to_public(*welcome);
-  info.device = impl_->device();
+  const kvd::Status usable = impl_->link.check_fork();
+  if (!usable.ok()) return public_error(usable.error());
+  const kvd::client::SessionPtr session = impl_->link.connector().session();
+  SessionInfo info = kvd::client::to_public(session->welcome());
+  info.device =
+      session->gpu() != nullptr ? session->gpu()->ordinal() : kvd::client::SlabRange::kNoDevice;
   return info;
 }
 
@@ -100,7 +106,14 @@ Status Client::hold_mappings(Duration timeout) {
 
 void Client::release_mappings() { kvd::client::MappingHold::of_process().release(); }
 
-Status Client::ping(Duration timeout) { return public_result(impl_->ping(timeout)); }
+Status Client::ping(Duration timeout) {
+  const auto ping = [](const kvd::client::SessionPtr& session,
+                       kvd::TimePoint until) -> kvd::Status {
+    KVD_TRY(session->call(kvd::wire::PingCommand{}, until));
+    return {};
+  };
+  return public_result(impl_->link.on_memory(timeout, ping));
+}
 
 Result<Region> Client::allocate_region(std::uint64_t bytes, Duration timeout) {
   return public_result(impl_->regions.allocate(bytes, timeout));
@@ -138,108 +151,13 @@ Result<RegionView> Client::view_region(std::uint64_t id, Duration timeout) {
   return public_result(impl_->regions.view(id, timeout));
 }
 
-Status Client::submit(const Request& request, Duration timeout) {
-  return public_result(impl_->requests.submit(request, timeout));
-}
-
-Status Client::append_tokens(std::uint64_t request, std::span<const std::uint32_t> tokens,
-                             Duration timeout) {
-  return public_result(impl_->requests.append_tokens(kvd::RequestId(request), tokens, timeout));
-}
-
-Status Client::name_blocks(std::uint64_t request, std::uint32_t first,
-                           std::span<const Digest> digests, Duration timeout) {
-  return public_result(
-      impl_->requests.name_blocks(kvd::RequestId(request), first, digests, timeout));
-}
-
-Result<StepResult> Client::step(std::span<const StepReport> reports,
-                                std::uint64_t iteration_finished, std::uint64_t iteration_running,
-                                Duration timeout) {
-  const auto entries = kvd::client::to_wire(reports);
-  kvd::wire::StepCommand command;
-  command.body.iteration_finished = iteration_finished;
-  command.body.iteration_running = iteration_running;
-  command.reports = entries;
-  return public_result(impl_->requests.step(command, timeout));
-}
-
-Status Client::wait(std::uint64_t ticket, Duration timeout) {
-  return public_result(impl_->requests.wait_for_ticket(kvd::Ticket(ticket), timeout));
-}
-
-Status Client::wait_on_stream(std::uint64_t ticket, void* stream) {
-  return public_result(impl_->requests.wait_on_stream(kvd::Ticket(ticket), stream));
-}
-
-Status Client::wait_layer_on_stream(std::uint64_t iteration, std::uint32_t group, void* stream) {
-  return public_result(impl_->requests.wait_layer_on_stream(iteration, group, stream));
-}
-
-Status Client::layer_done_on_stream(std::uint64_t iteration, std::uint32_t group, void* stream) {
-  return public_result(impl_->requests.layer_done_on_stream(iteration, group, stream));
-}
-
-Status Client::confirm() { return public_result(impl_->requests.confirm()); }
-
-Status Client::wait_layer(std::uint64_t iteration, std::uint32_t group, Duration timeout) {
-  return public_result(impl_->requests.wait_for_layer(iteration, group, timeout));
-}
-
-Status Client::layer_done(std::uint64_t iteration, std::uint32_t group) {
-  return public_result(impl_->requests.layer_done(iteration, group));
-}
-
-Status Client::wait_for_room(Duration timeout) {
-  return public_result(impl_->requests.wait_for_room(timeout));
-}
-
-Result<std::byte*> Client::block_address(std::uint32_t row, std::uint32_t group,
-                                         std::uint32_t block) {
-  return public_result(impl_->requests.block_address(row, group, block));
-}
-
-Status Client::block_addresses(std::uint32_t row, std::uint32_t group,
-                               std::span<std::byte*> addresses) {
-  return public_result(impl_->requests.block_addresses(row, group, addresses));
-}
-
-Status Client::finish(std::uint64_t request, Duration timeout) {
-  const kvd::RequestId id(request);
-  return public_result(
-      impl_->requests.end(kvd::wire::FinishCommand{kvd::client::target_of(id)}, id, timeout));
-}
-
-Status Client::abort(std::uint64_t request, Duration timeout) {
-  const kvd::RequestId id(request);
-  return public_result(
-      impl_->requests.end(kvd::wire::AbortCommand{kvd::client::target_of(id)}, id, timeout));
-}
-
-Status Client::rotate(std::uint64_t request, RotateDirection direction, Duration timeout) {
-  const kvd::wire::RotateBody body{request, static_cast<std::uint32_t>(direction), 0};
-  return public_result(impl_->requests.rotate(body, timeout));
-}
-
-Result<std::uint32_t> Client::allocate_blocks(std::uint64_t request, std::uint64_t tokens,
-                                              Duration timeout) {
-  return public_result(impl_->requests.allocate_blocks(
-      kvd::RequestId(request), kvd::Tokens(static_cast<std::int64_t>(tokens)), timeout));
-}
-
-Result<Placement> Client::place(std::span<const std::uint64_t> requests, Duration timeout) {
-  return public_result(impl_->requests.place(requests, timeout));
-}
-
-Result<Stats> Client::stats(Duration timeout) { return public_result(impl_->stats(timeout)); }
-
-Result<ScheduleResult> Client::schedule(const ScheduleInput& input, Duration timeout) {
-  const auto requests = kvd::client::to_wire(input.requests);
-  return public_result(impl_->requests.schedule({kvd::client::to_wire(input), requests}, timeout));
-}
-
-Status Client::set_gaps(std::span<const RequestGap> gaps, Duration timeout) {
-  return public_result(impl_->requests.set_gaps(kvd::client::to_wire(gaps), timeout));
+Result<Stats> Client::stats(Duration timeout) {
+  const auto ask = [](const kvd::client::SessionPtr& session, kvd::TimePoint until) {
+    return kvd::client::answer_of<kvd::wire::StatsReplyBody>(
+        session->call(kvd::wire::StatsCommand{}, until),
+        [](const kvd::wire::StatsReplyBody& stats) { return kvd::client::to_public(stats); });
+  };
+  return public_result(impl_->link.on_memory(timeout, ask));
 }
 
 std::uint32_t Client::slo_class_number(std::string_view name) {
@@ -247,73 +165,5 @@ std::uint32_t Client::slo_class_number(std::string_view name) {
 }
 
 Caches Client::caches() { return Caches(*impl_); }
-
-Result<std::uint64_t> Caches::open(const CacheOptions& options, Duration timeout) {
-  return public_result(impl_->caches.open(options, timeout));
-}
-
-Status Caches::close(std::uint64_t cache, Duration timeout) {
-  return public_result(impl_->caches.close(cache, timeout));
-}
-
-Result<std::uint64_t> Caches::lookup(std::uint64_t cache, std::span<const Digest> digests,
-                                     Duration timeout) {
-  return public_result(impl_->caches.lookup(cache, digests, timeout));
-}
-
-Status Caches::post_lookup(std::uint64_t cache, std::span<const Digest> digests) {
-  return public_result(impl_->caches.post_lookup(cache, digests));
-}
-
-Status Caches::post_drop(std::uint64_t cache, std::span<const Digest> digests) {
-  return public_result(impl_->caches.post_drop(cache, digests));
-}
-
-Status Caches::store(std::uint64_t cache, std::span<const Digest> digests,
-                     std::span<const std::uint32_t> blocks, bool park, Duration timeout,
-                     std::uint64_t& ticket) {
-  return public_result(impl_->caches.copy(
-      {cache, kvd::wire::CacheOp::kStore, digests, blocks, park}, timeout, ticket));
-}
-
-Status Caches::load(std::uint64_t cache, std::span<const Digest> digests,
-                    std::span<const std::uint32_t> blocks, Duration timeout,
-                    std::uint64_t& ticket) {
-  return public_result(impl_->caches.copy(
-      {cache, kvd::wire::CacheOp::kLoad, digests, blocks, false}, timeout, ticket));
-}
-
-Result<std::uint64_t> Caches::drop(std::uint64_t cache, std::span<const Digest> digests,
-                                   Duration timeout) {
-  return public_result(impl_->caches.drop(cache, digests, timeout));
-}
-
-Result<std::uint64_t> Caches::retain(std::uint64_t cache, std::span<const Digest> digests,
-                                     Duration time, Duration timeout) {
-  return public_result(impl_->caches.retain(cache, digests, time, timeout));
-}
-
-Result<std::uint64_t> Caches::label(std::uint64_t cache, const BlockLabels& labels,
-                                    Duration timeout) {
-  return public_result(impl_->caches.label(cache, labels, timeout));
-}
-
-Result<CacheChanges> Caches::changes(std::uint64_t cache, const CacheCursor& seen,
-                                     Duration timeout) {
-  return public_result(impl_->caches.changes(cache, seen, timeout));
-}
-
-std::vector<TicketState> Caches::poll(std::span<const std::uint64_t> tickets) {
-  std::vector<TicketState> states;
-  states.reserve(tickets.size());
-  for (const std::uint64_t ticket : tickets) {
-    states.push_back(impl_->caches.poll(ticket));
-  }
-  return states;
-}
-
-Status Caches::wait(std::span<const std::uint64_t> tickets, Duration timeout) {
-  return public_result(impl_->caches.wait(tickets, timeout));
-}
 
 }  // namespace kvd_client

@@ -29,6 +29,11 @@ Result<CallGate::Turn> DaemonLink::enter(TimePoint deadline) {
   return gate_.enter(deadline);
 }
 
+Result<SessionPtr> DaemonLink::session_with_requests() {
+  KVD_TRY(check_fork());
+  return connector_.session_with_requests();
+}
+
 Status finish_region(Session& session, RegionId region, TimePoint deadline) {
   KVD_TRY(session.call(wire::FinishCommand{target_of(region)}, deadline));
   return {};

@@ -54,6 +54,8 @@ class DaemonLink {
   template <class Body>
   auto in_a_step(Nanoseconds timeout, Body body)
       -> decltype(body(std::declval<const SessionPtr&>(), TimePoint()));
+  /// The session for what runs beside other calls.
+  Result<SessionPtr> session_with_requests();
   /// Runs wait(session, deadline) beside other calls.
   template <class Wait>
   Status wait_in_session(Nanoseconds timeout, Wait wait);
@@ -128,8 +130,7 @@ auto DaemonLink::in_a_step(Nanoseconds timeout, Body body)
 template <class Wait>
 Status DaemonLink::wait_in_session(Nanoseconds timeout, Wait wait) {
   const TimePoint until = deadline(timeout);
-  KVD_TRY(check_fork());
-  KVD_ASSIGN_OR_RETURN(const auto session, connector_.session_with_requests());
+  KVD_ASSIGN_OR_RETURN(const auto session, session_with_requests());
   Status status = wait(*session, until);
   if (!status.ok()) connector_.on_failed(status.error());
   return status;
