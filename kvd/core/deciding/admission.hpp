@@ -18,11 +18,10 @@ namespace kvd::core {
 /// Source: LayerKV Algorithm 1 (the policy); kvd design (what becomes of its answer).
 ///
 /// Owner: control thread. Cost: O(requests of the session).
-class Admission {
+class Admission : private Part {
  public:
   Admission(Ground& ground, Needs& needs, Supply& supply)
-      : context_(ground.context),
-        requests_(ground.requests),
+      : Part(ground),
         knowledge_(ground.knowledge),
         line_(ground.line),
         needs_(needs),
@@ -41,8 +40,6 @@ class Admission {
   [[nodiscard]] bool holds_all(const Session& session);
   [[nodiscard]] Blocks supply_blocks(const Session& session);
 
-  Context& context_;
-  Requests& requests_;
   Knowledge& knowledge_;
   ServingOrder& line_;
   Needs& needs_;

@@ -21,15 +21,12 @@ namespace kvd::core {
 /// Source: kvd/DESIGN.md "A step"; vLLM's rule for a full cache (the latest arrival gives way).
 ///
 /// Owner: control thread. Cost: O(claims served) and O(running requests of the session).
-class Claims {
+class Claims : private Part {
  public:
   Claims(Ground& ground, DramCopies& copies, Streams& streams, Needs& needs, Supply& supply,
          Swaps& swaps, Promises& promises, Regions& regions, LayerPlans& plans)
-      : context_(ground.context),
-        store_(ground.store),
-        requests_(ground.requests),
+      : Part(ground),
         prefixes_(ground.prefixes),
-        memory_(ground.memory),
         copies_(copies),
         streams_(streams),
         needs_(needs),
@@ -65,11 +62,7 @@ class Claims {
   [[nodiscard]] ErrorCode grow_prefill(Request& request);
   [[nodiscard]] ErrorCode grow_next(Request& request);
 
-  Context& context_;
-  store::Store& store_;
-  Requests& requests_;
   Prefixes& prefixes_;
-  RequestMemory& memory_;
   DramCopies& copies_;
   Streams& streams_;
   Needs& needs_;

@@ -21,12 +21,10 @@ namespace kvd::core {
 /// Source: kvd/DESIGN.md "Engines that place their blocks".
 ///
 /// Owner: control thread. Cost: O(n log n) in the requests of the call.
-class EnginePlaced {
+class EnginePlaced : private Part {
  public:
   EnginePlaced(Ground& ground, Needs& needs)
-      : context_(ground.context),
-        store_(ground.store),
-        requests_(ground.requests),
+      : Part(ground),
         knowledge_(ground.knowledge),
         drains_(ground.drains),
         needs_(needs),
@@ -67,9 +65,6 @@ class EnginePlaced {
   void take(const Call& call, const planner::RotationDecision& decision, ScheduleReply& reply);
   static void let_grow(const Call& call, ScheduleReply& reply);
 
-  Context& context_;
-  store::Store& store_;
-  Requests& requests_;
   Knowledge& knowledge_;
   const Drains& drains_;
   Needs& needs_;

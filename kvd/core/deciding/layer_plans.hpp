@@ -16,14 +16,9 @@ namespace kvd::core {
 /// largest, resume after an end); kvd/DESIGN.md "Blocks that come and go".
 ///
 /// Owner: control thread. Cost: O(requests of the session).
-class LayerPlans {
+class LayerPlans : private Part {
  public:
-  explicit LayerPlans(Ground& ground)
-      : context_(ground.context),
-        store_(ground.store),
-        requests_(ground.requests),
-        knowledge_(ground.knowledge),
-        memory_(ground.memory) {}
+  explicit LayerPlans(Ground& ground) : Part(ground), knowledge_(ground.knowledge) {}
 
   /// Asks for a plan where the one in force has expired, or was made for another batch.
   void renew(Session& session);
@@ -51,11 +46,7 @@ class LayerPlans {
   [[nodiscard]] static std::vector<std::int32_t> offloaded_layers(const Request& request);
   [[nodiscard]] planner::PlacementConfig placement_config() const;
 
-  Context& context_;
-  store::Store& store_;
-  Requests& requests_;
   Knowledge& knowledge_;
-  RequestMemory& memory_;
   std::uint64_t last_pause_ = 0;
 };
 

@@ -27,14 +27,10 @@ namespace kvd::core {
 /// Owner: control thread. Cost: O(requests inside and those that may come in) while all they
 /// announced fits, or more is free than any of them may still want; else O(n log n), and O(n) for
 /// each that grows or comes in.
-class Reservations {
+class Reservations : private Part {
  public:
   explicit Reservations(Ground& ground)
-      : store_(ground.store),
-        requests_(ground.requests),
-        knowledge_(ground.knowledge),
-        memory_(ground.memory),
-        line_(ground.line) {}
+      : Part(ground), knowledge_(ground.knowledge), line_(ground.line) {}
 
   /// Curbs those of the domain that may not grow now (Order::curbed). Returns those that wait and
   /// may come in on the share's device, in the order of service.
@@ -133,10 +129,7 @@ class Reservations {
   /// Lets in one that waits, if it can be inside, too. True: it is among them from then on.
   [[nodiscard]] bool takes(Request& request, const Room& room);
 
-  store::Store& store_;
-  Requests& requests_;
   Knowledge& knowledge_;
-  RequestMemory& memory_;
   ServingOrder& line_;
   std::vector<Prospect> prospects_;  ///< kept for its memory
   std::vector<ClassId> classes_;     ///< of those inside and of those admitted; kept for its memory

@@ -21,15 +21,12 @@ namespace kvd::core {
 ///
 /// Owner: control thread. Cost: O(requests of the domain that do not wait in line, and those that
 /// may come in).
-class Rotation {
+class Rotation : private Part {
  public:
   Rotation(Ground& ground, DramCopies& copies, Needs& needs, Supply& supply, Promises& promises)
-      : context_(ground.context),
-        store_(ground.store),
-        requests_(ground.requests),
+      : Part(ground),
         knowledge_(ground.knowledge),
         budget_(ground.budget),
-        memory_(ground.memory),
         copies_(copies),
         needs_(needs),
         supply_(supply),
@@ -60,12 +57,8 @@ class Rotation {
   using Chosen = std::set<const Request*>;
   void carry_out(Session& caller, const Decided& decided, const Chosen* everywhere);
 
-  Context& context_;
-  store::Store& store_;
-  Requests& requests_;
   Knowledge& knowledge_;
   Budget& budget_;
-  RequestMemory& memory_;
   DramCopies& copies_;
   Needs& needs_;
   Supply& supply_;

@@ -15,15 +15,10 @@ namespace kvd::core {
 /// Source: kvd/DESIGN.md "A death".
 ///
 /// Owner: control thread. Cost: O(requests) for a silent engine, else O(requests of the session).
-class Silence {
+class Silence : private Part {
  public:
   Silence(Ground& ground, Needs& needs, Regions& regions)
-      : context_(ground.context),
-        store_(ground.store),
-        requests_(ground.requests),
-        memory_(ground.memory),
-        needs_(needs),
-        regions_(regions) {}
+      : Part(ground), needs_(needs), regions_(regions) {}
 
   /// Checks whether it has been silent for longer than config.step_timeout while it owed something.
   void check(Session& session);
@@ -41,10 +36,6 @@ class Silence {
   void drop_claims(Session& session);
   void evict_rest(Session& group);
 
-  Context& context_;
-  store::Store& store_;
-  Requests& requests_;
-  RequestMemory& memory_;
   Needs& needs_;
   Regions& regions_;
 };

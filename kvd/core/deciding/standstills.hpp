@@ -31,16 +31,10 @@ struct Standstill {
 /// still before the others do.
 ///
 /// Owner: control thread. Cost: O(requests of a share in which nobody runs), else O(sessions).
-class Standstills {
+class Standstills : private Part {
  public:
   Standstills(Ground& ground, Needs& needs, Supply& supply, Silence& silence)
-      : context_(ground.context),
-        store_(ground.store),
-        requests_(ground.requests),
-        memory_(ground.memory),
-        needs_(needs),
-        supply_(supply),
-        silence_(silence) {}
+      : Part(ground), needs_(needs), supply_(supply), silence_(silence) {}
 
   /// At every tick.
   void watch();
@@ -66,10 +60,6 @@ class Standstills {
   [[nodiscard]] std::string holders(DeviceId device);
   void give_up_latest(Share share);
 
-  Context& context_;
-  store::Store& store_;
-  Requests& requests_;
-  RequestMemory& memory_;
   Needs& needs_;
   Supply& supply_;
   Silence& silence_;

@@ -15,13 +15,9 @@ namespace kvd::core {
 /// Source: kvd/DESIGN.md "Compaction".
 ///
 /// Owner: control thread. Cost: O(1) while no slab is wanted; a round O(blocks in DRAM).
-class Compactor {
+class Compactor : private Part {
  public:
-  explicit Compactor(Ground& ground)
-      : context_(ground.context),
-        store_(ground.store),
-        requests_(ground.requests),
-        budget_(ground.budget) {}
+  explicit Compactor(Ground& ground) : Part(ground), budget_(ground.budget) {}
 
   /// Starts the next round if a slab is wanted and none is under way. A round may move as much as
   /// copies ahead may take of a step's budget, because it waits in the same queue.
@@ -32,9 +28,6 @@ class Compactor {
  private:
   [[nodiscard]] std::vector<store::Movable> movable(const std::vector<SlabIndex>& slabs) const;
 
-  Context& context_;
-  store::Store& store_;
-  Requests& requests_;
   Budget& budget_;
 };
 

@@ -15,14 +15,9 @@ namespace kvd::core {
 ///
 /// Owner: control thread. Cost: O(requests that have something to copy), or of the domain where it
 /// says so.
-class DramCopies {
+class DramCopies : private Part {
  public:
-  explicit DramCopies(Ground& ground)
-      : context_(ground.context),
-        store_(ground.store),
-        requests_(ground.requests),
-        budget_(ground.budget),
-        memory_(ground.memory) {}
+  explicit DramCopies(Ground& ground) : Part(ground), budget_(ground.budget) {}
 
   /// Copies full blocks of the session's requests, within what rotation leaves of the link.
   void make_ahead(Session& session);
@@ -43,11 +38,7 @@ class DramCopies {
   [[nodiscard]] std::int64_t spare_copies(const Request& request) const;
   [[nodiscard]] std::vector<std::uint32_t> spare_places(const Request& request) const;
 
-  Context& context_;
-  store::Store& store_;
-  Requests& requests_;
   Budget& budget_;
-  RequestMemory& memory_;
 };
 
 }  // namespace kvd::core

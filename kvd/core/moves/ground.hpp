@@ -66,4 +66,19 @@ struct Ground {
   Drains drains;
 };
 
+/// The members of the ground that nearly every part uses.
+class Part {
+ protected:
+  explicit Part(Ground& ground)
+      : context_(ground.context),
+        store_(ground.store),
+        requests_(ground.requests),
+        memory_(ground.memory) {}
+
+  Context& context_;
+  store::Store& store_;
+  Requests& requests_;
+  RequestMemory& memory_;
+};
+
 }  // namespace kvd::core

@@ -15,10 +15,9 @@ inline constexpr std::int64_t kLayerwiseShare = 20;
 /// How much memory a request needs in order to run, and how much its domain can come to have.
 ///
 /// Owner: control thread. Cost: O(1), layers_stream O(requests of the session).
-class Needs {
+class Needs : private Part {
  public:
-  explicit Needs(Ground& ground)
-      : context_(ground.context), store_(ground.store), requests_(ground.requests) {}
+  explicit Needs(Ground& ground) : Part(ground) {}
 
   /// HBM that the request needs to run, as its engine runs now: in all, or on one device.
   [[nodiscard]] Bytes to_run(const Request& request) const;
@@ -48,10 +47,6 @@ class Needs {
   /// Whether its requests are so large that few of them fill the device's HBM, so that streaming
   /// pays.
   [[nodiscard]] bool has_large_requests(const Session& session, DeviceId device) const;
-
-  Context& context_;
-  store::Store& store_;
-  Requests& requests_;
 };
 
 }  // namespace kvd::core

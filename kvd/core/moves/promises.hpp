@@ -10,13 +10,9 @@ namespace kvd::core {
 /// any more.
 ///
 /// Owner: control thread. Cost: O(requests of the domain that do not wait in line).
-class Promises {
+class Promises : private Part {
  public:
-  Promises(Ground& ground, Supply& supply)
-      : context_(ground.context),
-        requests_(ground.requests),
-        memory_(ground.memory),
-        supply_(supply) {}
+  Promises(Ground& ground, Supply& supply) : Part(ground), supply_(supply) {}
 
   /// `caller`: the engine that steps.
   void preempt(Request& request, EngineId caller, Promise why);
@@ -28,9 +24,6 @@ class Promises {
  private:
   [[nodiscard]] bool needed_elsewhere(const Request& request, Share share);
 
-  Context& context_;
-  Requests& requests_;
-  RequestMemory& memory_;
   Supply& supply_;
 };
 

@@ -30,13 +30,10 @@ struct PendingRegion {
 /// them are rotated out; the command waits for that until its deadline.
 ///
 /// Owner: control thread. Cost: O(slabs).
-class Regions {
+class Regions : private Part {
  public:
   Regions(Ground& ground, DramCopies& copies, Needs& needs, Supply& supply, Promises& promises)
-      : context_(ground.context),
-        store_(ground.store),
-        requests_(ground.requests),
-        memory_(ground.memory),
+      : Part(ground),
         drains_(ground.drains),
         copies_of_regions_(ground.region_copies),
         spaces_(ground.spaces),
@@ -81,10 +78,6 @@ class Regions {
   void end_yielding(const std::set<Share>& still_waiting);
   [[nodiscard]] std::string obstacle(const PendingRegion& pending);
 
-  Context& context_;
-  store::Store& store_;
-  Requests& requests_;
-  RequestMemory& memory_;
   const Drains& drains_;
   RegionCopies& copies_of_regions_;
   Spaces& spaces_;

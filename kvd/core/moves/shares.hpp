@@ -21,16 +21,10 @@ namespace kvd::core {
 /// Source: kvd/DESIGN.md "Domains and quotas"; max-min fairness.
 /// Owner: control thread. Cost: O(slabs + requests inside + those in line that would fill the
 /// pool), where there are several domains.
-class Shares {
+class Shares : private Part {
  public:
   Shares(Ground& ground, DramCopies& copies, Needs& needs, Supply& supply)
-      : context_(ground.context),
-        store_(ground.store),
-        requests_(ground.requests),
-        memory_(ground.memory),
-        copies_(copies),
-        needs_(needs),
-        supply_(supply) {}
+      : Part(ground), copies_(copies), needs_(needs), supply_(supply) {}
 
   /// Ends what was shared out. It comes before the next two, which look at each device and then at
   /// DRAM.
@@ -53,10 +47,6 @@ class Shares {
   /// Slabs of the domain, without those that can make way at once.
   [[nodiscard]] std::uint32_t firm(DomainId domain, Tier tier, DeviceId device, Bytes copied) const;
 
-  Context& context_;
-  store::Store& store_;
-  Requests& requests_;
-  RequestMemory& memory_;
   DramCopies& copies_;
   Needs& needs_;
   Supply& supply_;

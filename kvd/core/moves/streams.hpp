@@ -17,13 +17,9 @@ namespace kvd::core {
 /// Owner: control thread. Cost: O(1) for a request whose blocks, staging and plan are unchanged
 /// since it was last asked and that waits for no other request to stop wanting a block; else
 /// O(blocks) of the request.
-class Streams {
+class Streams : private Part {
  public:
-  explicit Streams(Ground& ground)
-      : context_(ground.context),
-        store_(ground.store),
-        requests_(ground.requests),
-        memory_(ground.memory) {}
+  explicit Streams(Ground& ground) : Part(ground) {}
 
   /// At a step: lets layers leave and come back as the plan in force says.
   void install(Session& session);
@@ -48,11 +44,6 @@ class Streams {
   void evict_layers(Session& session, Request& request);
   void fetch_layers(Session& session, Request& request);
   [[nodiscard]] std::vector<StreamLayers::Fetch> fetches_of(const Request& request) const;
-
-  Context& context_;
-  store::Store& store_;
-  Requests& requests_;
-  RequestMemory& memory_;
 };
 
 }  // namespace kvd::core

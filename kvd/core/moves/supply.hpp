@@ -13,14 +13,9 @@ namespace kvd::core {
 /// plans could still make free, less what is already claimed.
 ///
 /// Owner: control thread. Cost: O(requests of the domain that do not wait in line).
-class Supply {
+class Supply : private Part {
  public:
-  Supply(Ground& ground, Needs& needs)
-      : context_(ground.context),
-        store_(ground.store),
-        requests_(ground.requests),
-        memory_(ground.memory),
-        needs_(needs) {}
+  Supply(Ground& ground, Needs& needs) : Part(ground), needs_(needs) {}
 
   /// Slabs of the domain on the device retire for a region.
   [[nodiscard]] bool retires(Share share) const { return retiring_.contains(share); }
@@ -53,10 +48,6 @@ class Supply {
   [[nodiscard]] Bytes claimed(Share share);
   [[nodiscard]] Bytes yieldable(Share share);
 
-  Context& context_;
-  store::Store& store_;
-  Requests& requests_;
-  RequestMemory& memory_;
   Needs& needs_;
   std::set<Share> retiring_;
   std::set<Share> shrinking_;

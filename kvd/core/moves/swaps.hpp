@@ -16,15 +16,12 @@ namespace kvd::core {
 /// Source: SuperInfer sec. 4.3; kvd/DESIGN.md, safety rule 3.
 ///
 /// Owner: control thread. Cost: O(blocks) of the request.
-class Swaps {
+class Swaps : private Part {
  public:
   Swaps(Ground& ground, DramCopies& copies, Streams& streams, Compactor& compactor)
-      : context_(ground.context),
-        store_(ground.store),
-        requests_(ground.requests),
+      : Part(ground),
         knowledge_(ground.knowledge),
         prefixes_(ground.prefixes),
-        memory_(ground.memory),
         copies_(copies),
         streams_(streams),
         compactor_(compactor) {}
@@ -51,12 +48,8 @@ class Swaps {
   void finish_sync(Request& request, const store::Transfer& transfer, bool ok);
   void finish_fetch(Request& request);
 
-  Context& context_;
-  store::Store& store_;
-  Requests& requests_;
   Knowledge& knowledge_;
   Prefixes& prefixes_;
-  RequestMemory& memory_;
   DramCopies& copies_;
   Streams& streams_;
   Compactor& compactor_;

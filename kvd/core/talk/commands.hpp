@@ -22,15 +22,13 @@ namespace kvd::core {
 /// Source: ipc/PROTOCOL.md.
 ///
 /// Owner: control thread.
-class Commands {
+class Commands : private Part {
  public:
   Commands(Ground& ground, Needs& needs, Supply& supply, Swaps& swaps, Regions& regions,
            Claims& claims, LayerPlans& plans, Steps& steps, Ranks& ranks)
-      : context_(ground.context),
-        requests_(ground.requests),
+      : Part(ground),
         knowledge_(ground.knowledge),
         prefixes_(ground.prefixes),
-        memory_(ground.memory),
         caches_(ground.engine_caches),
         labels_(ground.context, ground.store, ground.requests, ground.disk.classes()),
         drains_(ground.drains),
@@ -60,11 +58,8 @@ class Commands {
   void on_share(const Command& command, const ShareSpace& share);
   void on_stats(const Command& command);
 
-  Context& context_;
-  Requests& requests_;
   Knowledge& knowledge_;
   Prefixes& prefixes_;
-  RequestMemory& memory_;
   EngineCaches& caches_;
   EngineLabels labels_;
   const Drains& drains_;

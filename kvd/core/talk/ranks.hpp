@@ -16,16 +16,10 @@ namespace kvd::core {
 /// them.
 ///
 /// Owner: control thread. Cost: O(ranks) besides that of the step.
-class Ranks {
+class Ranks : private Part {
  public:
   Ranks(Ground& ground, Swaps& swaps, Claims& claims, Steps& steps)
-      : context_(ground.context),
-        store_(ground.store),
-        requests_(ground.requests),
-        memory_(ground.memory),
-        swaps_(swaps),
-        claims_(claims),
-        steps_(steps) {}
+      : Part(ground), swaps_(swaps), claims_(claims), steps_(steps) {}
 
   /// Decides the step, repeats its answer, or lets a rank that is ahead wait.
   void on_step(const Command& command, const Step& step);
@@ -39,10 +33,6 @@ class Ranks {
   void serve_ahead(Session& session);
   void refuse_ahead(const Session& session, const Command& command);
 
-  Context& context_;
-  store::Store& store_;
-  Requests& requests_;
-  RequestMemory& memory_;
   Swaps& swaps_;
   Claims& claims_;
   Steps& steps_;

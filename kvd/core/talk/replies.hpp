@@ -12,15 +12,10 @@ namespace kvd::core {
 ///
 /// Owner: control thread. Cost: O(requests of the session); a row of the table O(1) unless its
 /// request's blocks have changed.
-class Replies {
+class Replies : private Part {
  public:
   Replies(Ground& ground, Streams& streams)
-      : context_(ground.context),
-        store_(ground.store),
-        requests_(ground.requests),
-        lateness_(ground.lateness),
-        line_(ground.line),
-        streams_(streams) {}
+      : Part(ground), lateness_(ground.lateness), line_(ground.line), streams_(streams) {}
 
   /// Grants the next iteration and publishes its table.
   [[nodiscard]] StepReply build(Session& session);
@@ -45,9 +40,6 @@ class Replies {
   [[nodiscard]] std::vector<SlotId> row_slots(const Request& request) const;
   [[nodiscard]] static Hold hold_reason(const Request& request, bool promises);
 
-  Context& context_;
-  store::Store& store_;
-  Requests& requests_;
   Lateness& lateness_;
   ServingOrder& line_;
   Streams& streams_;

@@ -8,16 +8,10 @@ namespace kvd::core {
 /// Takes in what an engine says it did: it is checked before anything changes, and then counted.
 ///
 /// Owner: control thread. Cost: O(reports log requests).
-class Reports {
+class Reports : private Part {
  public:
   Reports(Ground& ground, DramCopies& copies)
-      : context_(ground.context),
-        store_(ground.store),
-        requests_(ground.requests),
-        knowledge_(ground.knowledge),
-        lateness_(ground.lateness),
-        memory_(ground.memory),
-        copies_(copies) {}
+      : Part(ground), knowledge_(ground.knowledge), lateness_(ground.lateness), copies_(copies) {}
 
   /// InvalidArgument or NotFound where the step cannot be true.
   [[nodiscard]] Status check(const Session& session, const Step& step);
@@ -27,12 +21,8 @@ class Reports {
  private:
   void take_report(Session& session, Request& request, const StepReport& report);
 
-  Context& context_;
-  store::Store& store_;
-  Requests& requests_;
   Knowledge& knowledge_;
   Lateness& lateness_;
-  RequestMemory& memory_;
   DramCopies& copies_;
 };
 

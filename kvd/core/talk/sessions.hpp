@@ -17,13 +17,10 @@ namespace kvd::core {
 /// Source: kvd/DESIGN.md "A death".
 ///
 /// Owner: control thread. Cost: O(requests of the session).
-class Sessions {
+class Sessions : private Part {
  public:
   Sessions(Ground& ground, Streams& streams, Regions& regions, Claims& claims)
-      : context_(ground.context),
-        store_(ground.store),
-        requests_(ground.requests),
-        memory_(ground.memory),
+      : Part(ground),
         classes_(ground.classes),
         region_copies_(ground.region_copies),
         streams_(streams),
@@ -61,10 +58,6 @@ class Sessions {
   /// rank.
   [[nodiscard]] Status check_devices(const Attach& attach) const;
 
-  Context& context_;
-  store::Store& store_;
-  Requests& requests_;
-  RequestMemory& memory_;
   Classes& classes_;
   RegionCopies& region_copies_;
   Streams& streams_;

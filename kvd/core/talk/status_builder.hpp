@@ -17,17 +17,14 @@ namespace kvd::core {
 /// What others may see of the Controller: one picture of everything at one instant.
 ///
 /// Owner: control thread. Cost: O(everything); asked for a few times a second.
-class StatusBuilder {
+class StatusBuilder : private Part {
  public:
   StatusBuilder(Ground& ground, Regions& regions, LayerPlans& plans, Admission& admission,
                 Rotation& rotation)
-      : ground_(ground),
-        context_(ground.context),
-        store_(ground.store),
-        requests_(ground.requests),
+      : Part(ground),
+        ground_(ground),
         knowledge_(ground.knowledge),
         budget_(ground.budget),
-        memory_(ground.memory),
         drains_(ground.drains),
         disk_(ground.disk),
         regions_(regions),
@@ -51,12 +48,8 @@ class StatusBuilder {
   [[nodiscard]] PlanStatus plan_status(const Session& session) const;
 
   Ground& ground_;
-  Context& context_;
-  store::Store& store_;
-  Requests& requests_;
   Knowledge& knowledge_;
   Budget& budget_;
-  RequestMemory& memory_;
   const Drains& drains_;
   DiskCache& disk_;
   Regions& regions_;
