@@ -70,7 +70,9 @@ const std::vector<Fault> kFaults = {
     {"link.bandwidth: ", [](Config& c) { c.link_bandwidth.value = -1; }},
     {"admin.address: ", [](Config& c) { c.admin_address = "0.0.0.0"; }},
     {"admin.address: ", [](Config& c) { c.admin_address = "example.org"; }},
+    {"admin.address: ", [](Config& c) { c.admin_address = "localhost"; }},
     {"metrics.address: ", [](Config& c) { c.metrics_address = "::"; }},
+    {"metrics.address: ", [](Config& c) { c.metrics_address = "0:0:0:0:0:0:0:1"; }},
     {"metrics.address: ", [](Config& c) { c.metrics_address = "128.0.0.1"; }},
     {"admin.port: ", [](Config& c) { c.admin_port = 0; }},
     {"metrics.port: ", [](Config& c) { c.metrics_port = c.admin_port; }},
@@ -139,7 +141,7 @@ TEST(Faults, ThereIsNoneAtTheBoundaries) {
   sut.domains = {domain_of("a", {1}, 64 * kMiB), domain_of("b", {}, 64 * kMiB)};
   sut.domains[1].hbm_maximum = 64 * kMiB;
   sut.runtime_dir = std::string(94, 'x');
-  sut.admin_address = "localhost";
+  sut.admin_address = "::1";
   sut.metrics_address = "127.255.0.1";
   sut.step_timeout = Nanoseconds(1);
   EXPECT_THAT(faults(sut), IsEmpty());
