@@ -3,6 +3,7 @@
 #include <sys/un.h>
 
 #include <algorithm>
+#include <charconv>
 #include <set>
 #include <string_view>
 
@@ -29,7 +30,8 @@ constexpr std::int64_t kMaxSlabCount = SlotId::kMaxSlabs - 1;
 constexpr std::uint32_t kMaxRequests = 4096;  // as many as one step message holds
 constexpr std::uint32_t kMaxEngines = 1u << 12;
 constexpr std::size_t kMaxDevices = 64;
-constexpr std::size_t kMaxDomains = 64;  ///< each is several series of the metrics
+constexpr uid_t kNoUser = static_cast<uid_t>(-1);  ///< to the kernel: leave the user as it is
+constexpr std::size_t kMaxDomains = 64;            ///< each is several series of the metrics
 constexpr std::size_t kMaxDomainName = 32;
 
 using Faults = std::vector<std::string>;
@@ -209,6 +211,15 @@ void check_listeners(const Config& config, Faults& faults) {
   }
 }
 
+void check_user(const std::string& user, Faults& faults) {
+  if (user.empty() || user.find_first_not_of("0123456789") != std::string::npos) return;
+  uid_t number = kNoUser;
+  std::from_chars(user.data(), user.data() + user.size(), number);
+  if (number == kNoUser) {
+    faults.push_back("admin.user: " + user + " is no user's number; name one below 4294967295");
+  }
+}
+
 void check_count(const std::string& path, std::uint32_t value, std::uint32_t most, Faults& faults) {
   if (value >= 1 && value <= most) return;
   faults.push_back(path + ": must be from 1 to " + std::to_string(most) + ", is " +
@@ -362,6 +373,7 @@ std::vector<std::string> faults(const Config& config) {
   check_realtime(config, found);
   check_engine(config, found);
   check_listeners(config, found);
+  check_user(config.admin_process.user, found);
   for (const std::string& fault : config.tuning.faults()) found.push_back(as_file_key(fault));
   check_domains(config, found);
   return found;

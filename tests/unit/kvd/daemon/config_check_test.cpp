@@ -76,6 +76,8 @@ const std::vector<Fault> kFaults = {
     {"metrics.address: ", [](Config& c) { c.metrics_address = "128.0.0.1"; }},
     {"admin.port: ", [](Config& c) { c.admin_port = 0; }},
     {"metrics.port: ", [](Config& c) { c.metrics_port = c.admin_port; }},
+    {"admin.user: 4294967295 is no user's", [](Config& c) { c.admin_process.user = "4294967295"; }},
+    {"admin.user: ", [](Config& c) { c.admin_process.user = "99999999999"; }},
     {"paths.runtime_dir: ", [](Config& c) { c.runtime_dir = std::string(96, 'x'); }},
     {"slo.default.tbt: ", [](Config& c) { c.tuning.slo["default"].tbt = Nanoseconds(-1); }},
     {"rotation.alpha: ", [](Config& c) { c.tuning.rotation.alpha = -1; }},
@@ -142,6 +144,7 @@ TEST(Faults, ThereIsNoneAtTheBoundaries) {
   sut.domains[1].hbm_maximum = 64 * kMiB;
   sut.runtime_dir = std::string(94, 'x');
   sut.admin_address = "::1";
+  sut.admin_process.user = "4294967294";
   sut.metrics_address = "127.255.0.1";
   sut.step_timeout = Nanoseconds(1);
   EXPECT_THAT(faults(sut), IsEmpty());
