@@ -306,7 +306,7 @@ std::string events_view(const Json& document) {
     table.add({text(e.at("sequence")), seconds(e.at("age_s")), text(e.at("level")),
                of_engine ? text(e.at("engine")) : "-", text(e.at("text"))});
   }
-  return table.rows() > 0 ? table.render() : "nothing happened yet\n";
+  return table.rows() > 0 ? table.render() : "no events\n";
 }
 
 /// The document's leaves as "rotation.alpha  3", as `policy set` takes them.

@@ -122,6 +122,7 @@ TEST_F(Kvdctl, WrongUsageExitsWithTwo) {
   EXPECT_EQ(run("policy set alpha" + url()).code, 2);
   EXPECT_EQ(run("status --url ftp://x").code, 2);
   EXPECT_EQ(run("status set a=1" + url()).code, 2);
+  EXPECT_EQ(run("events --since=-5m" + url()).code, 2);
 }
 
 TEST_F(Kvdctl, NoDaemonExitsWithThree) {

@@ -277,8 +277,7 @@ TEST(RefusalText, ShowsPathAndMessage) {
 }
 
 TEST(Views, EventsByNumber) {
-  EXPECT_EQ(rendered(View::kEvents, admin::events_document({}, TimePoint(0))),
-            "nothing happened yet\n");
+  EXPECT_EQ(rendered(View::kEvents, admin::events_document({}, TimePoint(0))), "no events\n");
   const TimePoint at = TimePoint(0) + std::chrono::seconds(5);
   EXPECT_THAT(rendered(View::kEvents,
                        admin::events_document({{41, at, "warning", EngineId(2), "engine 'a' died"}},
