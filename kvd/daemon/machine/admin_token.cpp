@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstdint>
 
+#include "ipc/vocabulary/errno_words.hpp"
 #include "ipc/vocabulary/hex.hpp"
 #include "ipc/vocabulary/unique_fd.hpp"
 
@@ -58,11 +59,18 @@ Result<std::string> read_token(const std::string& path) {
   return token;
 }
 
+/// False and errno where it cannot be; then no file is left in which the next start finds no token.
 bool write_token(const std::string& path, const std::string& token) {
   const UniqueFd made(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
   const std::string line = token + "\n";
-  return made.valid() &&
-         ::write(made.get(), line.data(), line.size()) == static_cast<ssize_t>(line.size());
+  if (!made.valid()) return false;
+  if (::write(made.get(), line.data(), line.size()) == static_cast<ssize_t>(line.size())) {
+    return true;
+  }
+  const int why = errno;
+  ::unlink(path.c_str());
+  errno = why;
+  return false;
 }
 
 }  // namespace
@@ -80,8 +88,8 @@ Result<std::string> load_or_make_token(const std::string& path) {
   }
   const std::string token = random_hex();
   if (!write_token(path, token)) {
-    return make_error(ErrorCode::kUnavailable,
-                      "cannot write the admin token to " + path + ": set paths.token_file");
+    return make_error(ErrorCode::kUnavailable, "cannot write the admin token to " + path + ": " +
+                                                   errno_words(errno) + "; set paths.token_file");
   }
   return token;
 }

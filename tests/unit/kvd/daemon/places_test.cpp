@@ -5,7 +5,10 @@
 #include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
+
+#include <csignal>
 
 #include "ipc/transport/unix_socket.hpp"
 #include "ipc/vocabulary/unique_fd.hpp"
@@ -80,6 +83,18 @@ TEST_F(PlacesTest, APortThatStaysTakenIsRefused) {
   const Status found = check_places(config_, clock);
   EXPECT_EQ(found.code(), ErrorCode::kUnavailable);
   EXPECT_THAT(found.error().message, testing::HasSubstr("admin.port"));
+}
+
+TEST_F(PlacesTest, ATokenThatDoesNotFitLeavesNoFile) {
+  std::signal(SIGXFSZ, SIG_IGN);
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  const rlimit full{0, before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &full), 0);
+  const Status found = check_places(config_, SteadyClock());
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
+  EXPECT_THAT(found.error().message, testing::HasSubstr("LimitFSIZE"));
+  EXPECT_TRUE(check_places(config_, SteadyClock()).ok());
 }
 
 TEST_F(PlacesTest, ASocketOfAProcessThatEndsInTimeIsWaitedFor) {
