@@ -61,7 +61,10 @@ Status make_way(const std::string& path, const sockaddr_un& address, int type) {
 Result<UniqueFd> lock(const std::string& path) {
   const std::string file = path + ".lock";
   UniqueFd fd(::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600));
-  if (!fd.valid()) return errno_error(ErrorCode::kUnavailable, "cannot open " + file);
+  if (!fd.valid()) {
+    return errno_error(ErrorCode::kUnavailable,
+                       "cannot open " + file + " (be its owner, or configure another path)");
+  }
   if (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
     return make_error(ErrorCode::kUnavailable, "another process is about to listen at " + path +
                                                    "; stop it or configure another path");

@@ -1,6 +1,7 @@
 #include "ipc/transport/attach.hpp"
 
 #include <fcntl.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -147,6 +148,13 @@ TEST(AttachListener, WhileAnotherTakesThePathItsFileIsLeftAlone) {
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().code, ErrorCode::kUnavailable);
   EXPECT_TRUE(std::filesystem::exists(scratch.file("a")));
+}
+
+TEST(AttachListener, WhereItCannotHaveThePathItNamesTheRemedy) {
+  test::RuntimeFolder scratch;
+  std::filesystem::create_symlink("/etc/passwd", scratch.file("a.lock"));
+  EXPECT_THAT(AttachListener::create(scratch.file("a")).error().message,
+              testing::HasSubstr("configure another path"));
 }
 
 TEST(AttachConnection, KnowsTheUserAtTheOtherEnd) {
