@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -45,11 +46,16 @@ void send(void* socket, std::initializer_list<std::string_view> parts) {
   }
 }
 
+/// A port of this machine by its number, which ZeroMQ would take modulo 65536, or a path.
 bool is_of_this_machine(std::string_view endpoint) {
-  constexpr std::string_view kOwn[] = {
-      "tcp://127.0.0.1:", "tcp://localhost:", "tcp://[::1]:", "ipc://"};
-  return std::any_of(std::begin(kOwn), std::end(kOwn),
-                     [&](std::string_view own) { return endpoint.starts_with(own); });
+  if (endpoint.starts_with("ipc://")) return true;
+  constexpr std::string_view kOwn[] = {"tcp://127.0.0.1:", "tcp://localhost:", "tcp://[::1]:"};
+  const char* end = endpoint.data() + endpoint.size();
+  return std::any_of(std::begin(kOwn), std::end(kOwn), [&](std::string_view own) {
+    std::uint16_t port = 0;
+    return endpoint.starts_with(own) &&
+           std::from_chars(endpoint.data() + own.size(), end, port).ptr == end && port != 0;
+  });
 }
 
 Result<transport::ZmqSocket> bind(int type, const std::string& endpoint) {

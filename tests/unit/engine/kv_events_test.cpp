@@ -317,7 +317,9 @@ TEST_F(Wire, WhoComesIsNoticed) {
 }
 
 TEST_F(Wire, OnlyThisMachinesProgramsReachIt) {
-  for (const char* endpoint : {"tcp://*:5557", "tcp://0.0.0.0:5557", "tcp://10.0.0.1:5557", ""}) {
+  for (const char* endpoint :
+       {"tcp://*:5557", "tcp://0.0.0.0:5557", "tcp://10.0.0.1:5557", "", "tcp://127.0.0.1:99999",
+        "tcp://127.0.0.1:-1", "tcp://127.0.0.1:0", "tcp://127.0.0.1:"}) {
     const auto publisher = Publisher::open({endpoint, "", ""});
     ASSERT_FALSE(publisher.ok());
     EXPECT_EQ(publisher.error().code, ErrorCode::kInvalidArgument) << endpoint;
