@@ -52,7 +52,7 @@ bool read_all(const std::string& text, T& value) {
   return fault == std::errc() && stop == end;
 }
 
-/// number * factor; none when it is no number or does not fit.
+/// number * factor; none when it is no number, does not fit or would become nothing.
 std::optional<std::int64_t> scaled(const std::string& number, std::int64_t factor) {
   std::int64_t whole = 0;
   std::int64_t product = 0;
@@ -65,7 +65,7 @@ std::optional<std::int64_t> scaled(const std::string& number, std::int64_t facto
   if (!read_all(number, fraction)) return {};
   const double result = fraction * static_cast<double>(factor);
   // 2^63 itself is exact in a double, and the first value that does not fit.
-  if (!(result < 9223372036854775808.0)) return {};
+  if (!(result < 9223372036854775808.0) || (fraction > 0 && result < 1)) return {};
   return static_cast<std::int64_t>(result);
 }
 
@@ -78,7 +78,7 @@ Result<std::int64_t> parse_measure(const std::string& text, std::span<const Unit
   for (const Unit& candidate : units) {
     if (candidate.name != unit || measure.number.empty() || measure.number == ".") continue;
     const auto value = scaled(measure.number, candidate.factor);
-    if (!value) return invalid(text, "is too large or no number; " + remedy);
+    if (!value) return invalid(text, "is too large, too small or no number; " + remedy);
     return *value;
   }
   return invalid(text, "is not understood; " + remedy);
@@ -301,9 +301,11 @@ Result<Bytes> parse_bytes(const std::string& text) {
 
 Result<Nanoseconds> parse_duration(const std::string& text) {
   const std::string remedy = R"(write a time such as "100ms" (ns, us, ms, s, m, h))";
-  KVD_ASSIGN_OR_RETURN(const std::int64_t value, parse_measure(text, kTimeUnits, remedy));
   // A bare number could mean seconds or milliseconds; only zero is the same in both.
-  if (value != 0 && split(text).unit.empty()) return invalid(text, "has no unit; " + remedy);
+  if (split(text).unit.empty() && text.find_first_of("123456789") != std::string::npos) {
+    return invalid(text, "has no unit; " + remedy);
+  }
+  KVD_ASSIGN_OR_RETURN(const std::int64_t value, parse_measure(text, kTimeUnits, remedy));
   return Nanoseconds(value);
 }
 

@@ -42,31 +42,20 @@ TEST(ParseBytes, TakesEveryUnitAndFractions) {
 }
 
 TEST(ParseBytes, RefusesWhatIsNoSize) {
-  for (const char* text : {"",
-                           " ",
-                           "GiB",
-                           ".",
-                           ".GiB",
-                           "nan",
-                           "inf",
-                           "-1",
-                           "-1GiB",
-                           "64GB",
-                           "64G",
-                           "64gib",
-                           "1e9",
-                           "1.2.3GiB",
-                           "0x10",
-                           "+5",
+  for (const char* text : {"",        " ",
+                           "GiB",     ".",
+                           ".GiB",    "nan",
+                           "inf",     "-1",
+                           "-1GiB",   "64GB",
+                           "64G",     "64gib",
+                           "1e9",     "1.2.3GiB",
+                           "0x10",    "+5",
                            " 5",
 
-                           "64GiBs",
-                           "9223372036854775808",
-                           "8192PiB",
-                           "8192.0PiB",
-                           "99999999999999999999999GiB",
-                           "auto",
-                           "unlimited"}) {
+                           "64GiBs",  "9223372036854775808",
+                           "8192PiB", "8192.0PiB",
+                           "0.4",     "99999999999999999999999GiB",
+                           "auto",    "unlimited"}) {
     const auto size = parse_bytes(text);
     ASSERT_FALSE(size.ok()) << text << " was taken for " << size->value;
     EXPECT_EQ(size.error().code, ErrorCode::kInvalidArgument);
@@ -88,7 +77,7 @@ TEST(ParseDuration, TakesEveryUnitAndFractions) {
 
 TEST(ParseDuration, RefusesWhatIsNoTime) {
   for (const char* text :
-       {"", "5", "1.5", "-5s", "nan", "5 sec", "5S", "1d", "99999999999h", "s"}) {
+       {"", "5", "1.5", "0.5", "0.5ns", "-5s", "nan", "5 sec", "5S", "1d", "99999999999h", "s"}) {
     const auto time = parse_duration(text);
     ASSERT_FALSE(time.ok()) << text << " was taken for " << time->count();
     EXPECT_THAT(time.error().message, HasSubstr("100ms")) << "no example in the message";
