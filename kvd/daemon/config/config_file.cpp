@@ -68,6 +68,8 @@ class FileReader {
     const Setting<T>* key = find_key(keys, name);
     if (key == nullptr) {
       if (!is_empty_known_table(path, node)) faults_.unknown(origin(node), path, full(keys, path));
+    } else if (node.is_array() && !key->plain) {
+      faults_.add(origin(node), path, "is a list; write one text in quotes");
     } else if (const auto text = text_of(node)) {
       apply(*key, target, *text, path, origin(node), faults_);
     } else {

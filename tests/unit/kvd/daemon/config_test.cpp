@@ -315,6 +315,8 @@ TEST_F(ConfigTest, ValuesOfTheWrongShapeAreFaults) {
   EXPECT_THAT(lines_of(parse_file("slo.fast = 3\n[[domain]]\nuids = ['root']\n")),
               UnorderedElementsAre(HasSubstr(":1: slo.fast: "), HasSubstr(":2: domain.1: needs a"),
                                    HasSubstr(":3: domain.1.uids: ")));
+  EXPECT_THAT(lines_of(parse_file("remote.servers = ['a:1', 'b:2']\n")),
+              ElementsAre(HasSubstr("remote.servers: is a list")));
 }
 
 TEST_F(ConfigTest, AClassTakesTheUsualGoalsForThoseNotGiven) {
