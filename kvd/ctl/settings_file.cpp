@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <optional>
 #include <vector>
 
@@ -187,7 +188,10 @@ Result<std::string> settings_saved(std::string_view file, std::string_view confi
   }
 }
 
-Status replace_file(const std::string& path, const std::string& text) {
+Status replace_file(const std::string& named, const std::string& text) {
+  std::error_code missing;
+  const std::string real = std::filesystem::canonical(named, missing);
+  const std::string& path = missing ? named : real;
   const std::string fresh = path + ".new";
   (void)::unlink(fresh.c_str());  // one that was killed left it
   const UniqueFd file(::open(fresh.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));

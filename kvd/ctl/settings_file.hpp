@@ -15,8 +15,9 @@ namespace kvd::ctl {
 [[nodiscard]] Result<std::string> settings_saved(std::string_view file, std::string_view config,
                                                  std::string_view origins);
 
-/// Writes `text` to `path`, whole or not at all; an existing file keeps its mode and owner.
+/// Writes `text` to the file, whole or not at all; an existing one, which a link may lead to, keeps
+/// its place, mode and owner.
 /// Errors: Unavailable with the system's reason.
-[[nodiscard]] Status replace_file(const std::string& path, const std::string& text);
+[[nodiscard]] Status replace_file(const std::string& named, const std::string& text);
 
 }  // namespace kvd::ctl

@@ -3,6 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
+
+#include "tests/support/runtime_folder.hpp"
+
 namespace kvd::ctl {
 namespace {
 
@@ -58,6 +63,17 @@ TEST(SettingsFile, AFormThatWouldBeSetTwiceIsRefused) {
     EXPECT_EQ(text.error().code, ErrorCode::kUnsupported);
     EXPECT_THAT(text.error().message, HasSubstr("kvdctl config --print"));
   }
+}
+
+TEST(SettingsFile, ALinkToItStaysOne) {
+  const test::RuntimeFolder folder;
+  std::ofstream(folder.file("real.toml")) << "old";
+  std::filesystem::create_symlink("real.toml", folder.file("kvd.toml"));
+  ASSERT_TRUE(replace_file(folder.file("kvd.toml"), "new").ok());
+  EXPECT_TRUE(std::filesystem::is_symlink(folder.file("kvd.toml")));
+  std::string text;
+  std::ifstream(folder.file("real.toml")) >> text;
+  EXPECT_EQ(text, "new");
 }
 
 }  // namespace
