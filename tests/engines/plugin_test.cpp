@@ -38,7 +38,7 @@ TEST_F(Plugin, LeavesTheEngineItsOwnMemoryWithoutADaemon) {
 
 TEST_F(Plugin, FailsTheContextWithoutADaemonWhereMemoryIsRequired) {
   ChildCommand command = bench_.kvd_engine("sut", kNowhere);
-  command.environment.emplace_back("KVD_LLAMA_REQUIRE=1");
+  command.environment.emplace_back("KVD_LLAMA_REQUIRE=yes");
   ChildProcess sut(command);
   EXPECT_EQ(sut.wait(), 1);
   EXPECT_THAT(sut.errors(), HasSubstr("failed to initialize KVD0 backend"));

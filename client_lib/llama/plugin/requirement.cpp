@@ -61,7 +61,7 @@ ggml_backend_t checked_init(ggml_backend_dev_t device, const char* parameters) {
 
 bool memory_is_required() {
   const char* value = std::getenv("KVD_LLAMA_REQUIRE");
-  return value != nullptr && std::strcmp(value, "1") == 0;
+  return value != nullptr && std::strcmp(value, "") != 0 && std::strcmp(value, "0") != 0;
 }
 
 void refuse_engine(const char* why) {
