@@ -156,9 +156,11 @@ Finding check_files(const ProcessFacts& process) {
     return ok("files", whose(process) + " descriptors are unlimited");
   const std::string text =
       whose(process) + " limit of descriptors is " + std::to_string(*process.files);
-  if (*process.files >= kEnoughFiles) return ok("files", text);
-  return warning("files", text + "; each slab needs one, each engine a few",
-                 "set LimitNOFILE=" + std::to_string(kEnoughFiles) + " in the unit, or ulimit -Hn");
+  // A kvd that needs more than it has does not start.
+  if (process.is_daemon || *process.files >= kEnoughFiles) return ok("files", text);
+  return warning(
+      "files", text + "; each slab needs one, each engine a few",
+      "set LimitNOFILE=" + std::to_string(kEnoughFiles) + " in the unit, or raise ulimit -Hn");
 }
 
 Finding check_locked(const Facts& facts) {

@@ -115,7 +115,11 @@ constexpr Case kCases[] = {
     {"UnseenProcesses", "processes", Severity::kWarning, [](Facts& f) { f.admin.unseen = 2; }},
     {"OpenToken", "token", Severity::kFault, [](Facts& f) { f.token.mode = S_IFREG | 0644; }},
     {"LinkedToken", "token", Severity::kFault, [](Facts& f) { f.token.mode = S_IFLNK | 0777; }},
-    {"FewFiles", "files", Severity::kWarning, [](Facts& f) { f.process.files = 1024; }},
+    {"FewFiles", "files", Severity::kWarning,
+     [](Facts& f) {
+       f.process.is_daemon = false;
+       f.process.files = 1024;
+     }},
     {"LittleLockedMemory", "memlock", Severity::kWarning,
      [](Facts& f) { f.process.capabilities = 0; }},
     {"NotRealtime", "realtime", Severity::kWarning, [](Facts& f) { f.process.realtime = false; }},
@@ -147,6 +151,13 @@ TEST(Doctor, NeedsNoLockedMemoryWithoutAGpu) {
   facts.process.capabilities = 0;
   EXPECT_EQ(worst(facts, "memlock").severity, Severity::kOk);
   EXPECT_EQ(worst(facts, "driver").severity, Severity::kOk);
+}
+
+TEST(Doctor, TakesAKvdThatRunsToHaveTheDescriptorsItNeeds) {
+  Facts facts = sound();
+  facts.process.is_daemon = true;
+  facts.process.files = 1024;
+  EXPECT_EQ(worst(facts, "files").severity, Severity::kOk);
 }
 
 TEST(Doctor, SaysTheSameInTextAndJson) {
