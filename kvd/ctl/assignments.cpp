@@ -73,7 +73,11 @@ Result<std::string> merge_patch(const std::vector<std::string>& assignments,
     const auto equals = assignment.find('=');
     if (equals == std::string::npos || equals == 0) return malformed(assignment);
     Json* place = descend(inner, key_of(assignment.substr(0, equals), root));
-    if (place == nullptr || !place->is_null()) return malformed(assignment);
+    if (place == nullptr) return malformed(assignment);
+    if (!place->is_null()) {
+      return make_error(ErrorCode::kInvalidArgument,
+                        "\"" + assignment + "\" sets again what stands before it: leave one out");
+    }
     *place = value_of(assignment.substr(equals + 1));
   }
   return patch.dump(-1, ' ', false, Json::error_handler_t::replace);

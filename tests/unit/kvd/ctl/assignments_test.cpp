@@ -49,7 +49,7 @@ TEST(MergePatch, MalformedOnesAreNamed) {
 TEST(MergePatch, AKeyIsValueOrParentAndGivenOnce) {
   EXPECT_FALSE(merge_patch({"a=1", "a.b=2"}).ok());
   EXPECT_FALSE(merge_patch({"a.b=2", "a=1"}).ok());
-  EXPECT_FALSE(merge_patch({"a=1", "a=2"}).ok());
+  EXPECT_THAT(merge_patch({"a=1", "a=2"}).error().message, HasSubstr("\"a=2\" sets again"));
 }
 
 }  // namespace
