@@ -1,4 +1,5 @@
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -270,10 +271,20 @@ Result<std::string> read_token(const std::string& file) {
   return token;
 }
 
+bool is_of_this_machine(std::string_view url) {
+  if (url.find('@') != std::string_view::npos) return false;  // what stands before it is no host
+  url.remove_prefix(std::min(url.size(), std::string_view("http://").size()));
+  const std::size_t bracket = url.starts_with('[') ? url.find(']') : 0;
+  const std::string_view host = url.substr(0, url.find_first_of(":/", bracket));
+  return host == "localhost" || host == "[::1]" ||
+         (host.starts_with("127.") &&
+          host.find_first_not_of("0123456789.") == std::string_view::npos);
+}
+
 /// The file in which a daemon of this machine keeps its token, if this user may read it. The token
 /// is offered only to an address of this machine.
 std::string usual_token_file(const std::string& url) {
-  if (!url.starts_with("http://127.") && !url.starts_with("http://localhost")) return "";
+  if (!is_of_this_machine(url)) return "";
   for (const std::string& folder : {own_runtime(), std::string("/run")}) {
     std::string file = folder + "/kvd/admin.token";
     if (!folder.empty() && read_token(file).ok()) return file;

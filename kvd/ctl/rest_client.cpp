@@ -5,6 +5,7 @@
 
 #include <exception>
 #include <mutex>
+#include <string_view>
 
 #ifdef __SANITIZE_ADDRESS__
 /// Tasks that the library's threads have not finished when the process ends are no leak of ours.
@@ -25,8 +26,18 @@ void limit_threads() {
   std::call_once(once, [] { crossplat::threadpool::initialize_with_threads(2); });
 }
 
+/// The library looks an IPv6 address up with its brackets, and finds none.
+std::string unbracketed(std::string url) {
+  std::erase_if(url, [](char c) { return c == '[' || c == ']'; });
+  return url;
+}
+
 web::http::http_request translate(const RestRequest& request) {
   web::http::http_request out(request.method);
+  const std::size_t host = std::string_view("http://").size();
+  if (request.url.find('[') == host) {
+    out.headers().add("Host", request.url.substr(host, request.url.find('/', host) - host));
+  }
   out.set_request_uri(request.path);
   if (!request.token.empty()) out.headers().add("Authorization", "Bearer " + request.token);
   if (!request.body.empty()) out.set_body(request.body, "application/merge-patch+json");
@@ -36,7 +47,7 @@ web::http::http_request translate(const RestRequest& request) {
 RestAnswer exchange(const RestRequest& request) {
   http_client_config config;
   config.set_timeout(std::chrono::duration_cast<std::chrono::microseconds>(request.timeout));
-  http_client client(request.url, config);
+  http_client client(unbracketed(request.url), config);
   const auto response = client.request(translate(request)).get();
   return {response.status_code(), response.extract_utf8string(true).get()};
 }

@@ -4,10 +4,12 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 
 #include "kvd/admin/admin_server.hpp"
 #include "tests/support/free_port.hpp"
+#include "tests/support/runtime_folder.hpp"
 #include "tests/unit/kvd/admin/fake_backend.hpp"
 #include "tests/unit/kvd/admin/http.hpp"
 
@@ -40,10 +42,9 @@ class Kvdctl : public testing::Test {
   }
   [[nodiscard]] std::string token() const { return " --token-file " + token_file_; }
 
-  static Outcome run(const std::string& arguments) {
-    const std::string command =
-        "env -u KVD_ADMIN_URL -u KVD_ADMIN_TOKEN_FILE -u XDG_RUNTIME_DIR " KVDCTL_PATH " " +
-        arguments + " 2>&1 </dev/null";
+  static Outcome run(const std::string& arguments, const std::string& variables = "") {
+    const std::string command = "env -u KVD_ADMIN_URL -u KVD_ADMIN_TOKEN_FILE -u XDG_RUNTIME_DIR " +
+                                variables + " " KVDCTL_PATH " " + arguments + " 2>&1 </dev/null";
     Outcome out;
     std::FILE* pipe = ::popen(command.c_str(), "r");
     char piece[512];
@@ -123,6 +124,22 @@ TEST_F(Kvdctl, WrongUsageExitsWithTwo) {
   EXPECT_EQ(run("status --url ftp://x").code, 2);
   EXPECT_EQ(run("status set a=1" + url()).code, 2);
   EXPECT_EQ(run("events --since=-5m" + url()).code, 2);
+}
+
+TEST_F(Kvdctl, AsksAtAnIpv6AddressWithTheTokenOfThisMachine) {
+  const test::RuntimeFolder folder;
+  std::filesystem::create_directory(folder.file("kvd"));
+  std::ofstream(folder.file("kvd/admin.token")) << admin::FakeBackend::kToken << "\n";
+  const std::string own = "XDG_RUNTIME_DIR=" + folder.path();
+  const admin::AdminServer::Config config{"::1", test::free_port()};
+  const auto six = admin::AdminServer::start(config, backend);
+  ASSERT_TRUE(six.ok()) << six.error().to_string();
+  const std::string set = "slo set default.tbt=50ms";
+  const Outcome sut = run(set + " --url http://[::1]:" + std::to_string(config.port), own);
+  EXPECT_EQ(sut.code, 0) << sut.text;
+  std::string of_a_name = url();
+  of_a_name.insert(of_a_name.find("127"), "localhost:x@");
+  EXPECT_EQ(run(set + of_a_name, own).code, 1) << "a name before the host is no host";
 }
 
 TEST_F(Kvdctl, NoDaemonExitsWithThree) {
