@@ -16,7 +16,7 @@ from kvd_process import KvdProcess
 
 ROOT = Path(__file__).parents[3]
 LIBRARY = Path(os.environ["KVD_CLIENT_LIBRARY"])
-# Of protocol 2, the last commit that changed bytes of a frame that there was before.
+# The last commit of protocol 2 that changed bytes of a frame that there was before.
 EARLIER = "b77b2cf91be5c3ea503e5b605cd922e6b192a873"
 GOLDEN = Path("tests/unit/ipc/wire/golden")
 
