@@ -5,8 +5,10 @@ that has memory for all, bit for bit where the batches are the same.
 from __future__ import annotations
 
 import json
+import os
 import random
 import signal
+import time
 import unittest
 from collections.abc import Callable
 from typing import Any
@@ -19,6 +21,7 @@ PAGE, LAYERS, BLOCK = 64 << 10, 4, 32  # the tiny model's: a block of a layer, a
 FETCHED, STORED, LOST = (f"kvd_layer_blocks_{each}" for each in ("fetched", "stored", "lost"))
 PATIENT = {"layers": True, "load_timeout_s": 120}  # the machine may be busy
 WITH_COUNTS = {"disable_log_stats": False}
+KILLS_S = float(os.environ.get("KVD_TEST_KILLS_S", "0"))
 PLENTY = 64 << 20  # stock's memory
 
 
@@ -178,6 +181,33 @@ class Layers(unittest.TestCase):
         self.kvd = self.enterContext(KvdProcess(slabs=40, dram_slabs=48, held=True))
         found = self.hit(200, self.kvd.kill_held, self.round("alone"), "lie in kvd again")
         self.expect_stocks_tokens(found, "alone")
+
+    @unittest.skipUnless(KILLS_S, "KVD_TEST_KILLS_S says for how long")
+    def test_kills_at_any_time(self) -> None:
+        seed = int(os.environ.get("KVD_SEED", time.time_ns()))
+        source = random.Random(seed)
+        print("seed", seed, flush=True)
+        steps = {"tight": 150, "alone": 400, "many": 60, "chunks": 150, "shared": 50, "preempted": 150}
+        ends, killed = time.monotonic() + KILLS_S, dict.fromkeys(("kvd", "engine"), 0)
+        while time.monotonic() < ends:
+            name, who = source.choice(list(steps)), source.choice(list(killed))
+            at, wait_s = source.randrange(5, steps[name]), source.random() * 0.1
+            killed[who] += 1
+            given = self.round(name)
+            with self.subTest(name, who=who, at=at), bench.engine(
+                "killed", self.kvd.endpoint, each=[given], pause_at=at
+            ) as engine:  # fmt: skip
+                engine.wait_for_pause()
+                engine.go_on()
+                time.sleep(wait_s)
+                if who == "kvd":
+                    self.kvd.kill()
+                    found = engine.answers()[0]
+                    self.assertEqual(found["tokens"], stock[name]["tokens"])
+                    self.assertLess(largest_difference(found["logprobs"], stock[name]["logprobs"]), 1e-3)
+                    self.kvd.start()
+            self.assertTrue(self.kvd.all_returned(), "memory is not returned")
+        print("killed", json.dumps(killed), flush=True)
 
     def test_what_a_full_dram_does_not_take_the_engine_keeps(self) -> None:
         kvd = self.enterContext(KvdProcess(slabs=40, dram_slabs=2))
