@@ -2,17 +2,42 @@
 
 #include <algorithm>
 
-#include "planner/policy/admission/admit_all.hpp"
 #include "planner/policy/admission/layerkv.hpp"
 #include "planner/policy/fcfs.hpp"
 #include "planner/policy/load.hpp"
 #include "planner/policy/lvf.hpp"
-#include "planner/policy/placement/all_resident.hpp"
 #include "planner/policy/placement/orbitflow.hpp"
 #include "planner/policy/unified.hpp"
 
 namespace kvd::planner {
 namespace {
+
+/// Every prompt may prefill whole. Source: kvd.
+class AdmitAllPolicy final : public AdmissionPolicy {
+ public:
+  [[nodiscard]] std::string_view name() const override { return "none"; }
+  [[nodiscard]] Result<AdmissionDecision> decide(const AdmissionSnapshot& snapshot) const override {
+    KVD_TRY(check(snapshot));
+    auto decision = begin_admission(snapshot, all_layers(snapshot));
+    decision.admitted = snapshot.queue.size();
+    return decision;
+  }
+};
+
+/// All layers of every request stay in HBM. Source: kvd.
+/// Owner: immutable.
+class AllResidentPolicy final : public PlacementPolicy {
+ public:
+  [[nodiscard]] std::string_view name() const override { return "none"; }
+  [[nodiscard]] PlacementTraits traits() const override { return {.streams = false}; }
+  /// The bound that it gives is the compute time alone.
+  [[nodiscard]] Result<PlacementDecision> decide(const PlacementSnapshot& snapshot,
+                                                 const PlacementConfig& config,
+                                                 const Clock& /*clock*/) const override {
+    KVD_TRY(check(snapshot, config));
+    return place_alike(snapshot, config, 0);
+  }
+};
 
 template <class Policy>
 auto make_new() {
