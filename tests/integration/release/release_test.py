@@ -56,6 +56,15 @@ class Release(unittest.TestCase):
         self.assertEqual(parts["kvd"]["version"], "0.1.0")
         self.assertGreater(len(parts), 20)
 
+    def test_all_parts_have_the_same_version(self) -> None:
+        top, found = PACKAGE.parents[1], {}
+        for file in ("CMakeLists.txt", "client_lib/python/pyproject.toml", "client_lib/python/kvd_client/__init__.py",
+                     "deploy/package/server/pyproject.toml", "deploy/helm/kvd/Chart.yaml"):  # fmt: skip
+            text = (top / file).read_text()
+            found[file] = re.findall(r"^(?:project\(kvd VERSION|(?:app|__)?[vV]ersion\w*(?::| =)) \"?([\d.]+)", text, re.M)
+            self.assertTrue(found[file], file)
+        self.assertEqual(len({version for each in found.values() for version in each}), 1, found)
+
     def test_check_refuses_what_is_no_bill(self) -> None:
         bill = self.folder / "kvd.cdx.json"
         bill.write_text('{"bomFormat": "CycloneDX", "specVersion": "1.6", "components": [{"name": "kvd"}]}')
