@@ -1,7 +1,8 @@
 #!/bin/sh
 # Tries a release as a stranger would, in a bare Debian without a compiler: its checksums, its wheels in a fresh
 # environment, kvd with no flag, an engine that puts a block, what is left when all is uninstalled; then the quick
-# start, word by word; in Debian 12 also its repository for apt. Called by deploy/package.sh.
+# start, word by word; in Debian 12 also the README's two vLLMs, where deploy/ci/vllm.sh has fetched one, and the
+# repository for apt. Called by deploy/package.sh.
 #
 #   sh deploy/package/check_release.sh RELEASE FOLDER SUITE    bookworm: Debian 12, trixie: Debian 13
 #
@@ -44,6 +45,22 @@ try_wheels() {
     fail "the quick start shows what is not seen"
 }
 
+# vLLM's folder is the same in the root, to be read only.
+try_vllm() {
+  [ -n "$vllm" ] || { say "vLLM is not fetched (sh deploy/ci/vllm.sh --fetch): not tried"; return; }
+  PYTHONPATH="$top/tests/engines/vllm" "$vllm" -c 'import pathlib, sys, other_models
+other_models.write_speaking(pathlib.Path(sys.argv[1]))' "$root/model"
+  chmod -R a+rX "$root/model"
+  apt_install libnuma1 # vLLM wants it
+  cp "$top/deploy/package/try_vllm.sh" "$root/release/"
+  python3 "$top/docs/follow.py" --wheels ../README.md >"$root/readme.sh"
+  as_alice env VLLM_NO_USAGE_STATS=1 sh -e /release/try_vllm.sh /release /vllm /model /readme.sh \
+    >"$folder/vllm.log" 2>&1 </dev/null || { tail -n 50 "$folder/vllm.log" >&2; fail "the README stops a reader"; }
+  python3 "$top/docs/follow.py" --wheels --seen ../README.md <"$folder/vllm.log" ||
+    fail "the README shows what is not seen"
+  tail -n 1 "$folder/vllm.log"
+}
+
 try_repository() {
   echo "deb [trusted=yes] file:/release/debian ./" >"$root/etc/apt/sources.list.d/kvd.list"
   inside apt-get -q update >"$folder/apt.log" 2>&1 || fail "apt-get update: $(tail -n 3 "$folder/apt.log")"
@@ -54,11 +71,16 @@ try_repository() {
 }
 
 (cd "$release" && sha256sum --quiet --check SHA256SUMS) || fail "the checksums are not those of the files"
+vllm=""
+[ "$suite" != bookworm ] || vllm=$(sh "$top/deploy/ci/vllm.sh")
+[ -z "$vllm" ] || bound=$("$vllm" -c 'import site; print(site.getsitepackages()[0])'):/vllm
 make_root
 cp -r "$release" "$root/release"
 say "$suite: the wheels"
 try_wheels
 if [ "$suite" = bookworm ]; then
+  say "$suite: two vLLMs"
+  try_vllm
   say "$suite: the repository for apt"
   try_repository
 fi

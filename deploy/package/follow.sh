@@ -16,7 +16,7 @@ folder=$1
 top=$(CDPATH='' cd -- "$(dirname -- "$0")/../.." && pwd)
 shift
 only=" $* "
-IN_A_CLONE="quickstart.md ../README.md claims.md vllm.md"
+IN_A_CLONE="quickstart.md claims.md vllm.md"
 BESIDE_AN_ENGINE="concepts.md configuration.md console.md rest.md metrics.md alerts.md policies.md cuda.md
   security.md should.md troubleshooting.md"
 

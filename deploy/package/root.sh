@@ -1,5 +1,6 @@
 # A bare Debian 12 with its systemd in $folder/root, for check.sh, check_release.sh and follow.sh, which read
-# this file. Whoever does sets $folder, for another Debian $suite, and defines say and fail. Needs root,
+# this file. Whoever does sets $folder, for another Debian $suite, for a folder that is seen in it $bound
+# (FOLDER:PATH), and defines say and fail. Needs root,
 # debootstrap, systemd-nspawn (Debian's systemd-container), and a mirror: KVD_DEBIAN_MIRROR, else the one apt uses here. $folder/debian.tar
 # keeps it as it was made. It has the network of this machine, but its own processes, users and files.
 
@@ -57,7 +58,8 @@ make_root() {
 # No systemd has to run here, and none is told of it.
 boot_root() {
   SYSTEMD_NSPAWN_UNIFIED_HIERARCHY=1 setsid systemd-nspawn --quiet --register=no --keep-unit --boot \
-    --directory "$root" --machine debian --resolv-conf=off --timezone=off --link-journal=no --console=pipe \
+    --directory "$root" ${bound:+--bind-ro="$bound"} --machine debian --resolv-conf=off --timezone=off \
+    --link-journal=no --console=pipe \
     >"$folder/boot.log" 2>&1 </dev/null &
   nspawn=$!
   tries=0

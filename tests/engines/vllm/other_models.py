@@ -6,10 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+import tiny_model
 import torch
 from safetensors.torch import save_file
-from tokenizers import Tokenizer
-from tokenizers.models import WordLevel
+from tokenizers import Tokenizer, decoders, pre_tokenizers
+from tokenizers.models import BPE, WordLevel
 
 HIDDEN, LAYERS, HEADS, INNER, WORDS = 256, 2, 4, 512, 2048
 LATENT, NOPE, ROPE, VALUE = 512, 128, 64, 128  # the sizes that vLLM's MLA for CPUs takes
@@ -69,8 +70,23 @@ def write_encoder(folder: Path) -> None:
     }  # fmt: skip
     _write_config(folder, config)
     words = Tokenizer(WordLevel({f"t{number}": number for number in range(WORDS)}, unk_token="t0"))
+    _write_tokenizer(folder, words, {"unk_token": "t0", "pad_token": "t0"})
+
+
+def write_speaking(folder: Path) -> None:
+    """The small LLaMA with a tokenizer, as a user's model has one: a token for each byte, and made-up words."""
+    tiny_model.write(folder)
+    signs = sorted(pre_tokenizers.ByteLevel.alphabet())
+    names = [*signs, *(f"Ġw{number}" for number in range(len(signs), WORDS))]
+    words = Tokenizer(BPE({name: number for number, name in enumerate(names)}, merges=[]))
+    words.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    words.decoder = decoders.ByteLevel()
+    _write_tokenizer(folder, words, {})
+
+
+def _write_tokenizer(folder: Path, words: Tokenizer, signs: dict[str, str]) -> None:
     words.save(str(folder / "tokenizer.json"))
-    kind = {"tokenizer_class": "PreTrainedTokenizerFast", "unk_token": "t0", "pad_token": "t0"}
+    kind = {"tokenizer_class": "PreTrainedTokenizerFast", **signs}
     (folder / "tokenizer_config.json").write_text(json.dumps(kind))
 
 
