@@ -187,7 +187,7 @@ class Layers(unittest.TestCase):
         seed = int(os.environ.get("KVD_SEED", time.time_ns()))
         source = random.Random(seed)
         print("seed", seed, flush=True)
-        steps = {"tight": 150, "alone": 400, "many": 60, "chunks": 150, "shared": 50, "preempted": 150}
+        steps = {"tight": 120, "alone": 400, "many": 60, "chunks": 120, "shared": 50, "preempted": 120}
         ends, killed = time.monotonic() + KILLS_S, dict.fromkeys(("kvd", "engine"), 0)
         while time.monotonic() < ends:
             name, who = source.choice(list(steps)), source.choice(list(killed))
