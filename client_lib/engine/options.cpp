@@ -79,9 +79,9 @@ void describe(CLI::App& app, Options& options, Plain& plain) {
                  "open requests; more get 429 (default 64)")
       ->check(CLI::Range(1, 1024));
   app.add_option("--ttft-slo", plain.ttft_s, "seconds, for requests without kvd_ttft_s")
-      ->check(CLI::Range(0.0, 3600.0));
+      ->check(within(0.0, 3600.0));
   app.add_option("--tbt-slo", plain.tbt_s, "seconds, for requests without kvd_tbt_s")
-      ->check(CLI::Range(0.0, 3600.0));
+      ->check(within(0.0, 3600.0));
   app.add_option("--endpoint", options.memory.endpoint,
                  "attach socket of kvd (default: $KVD_ENDPOINT, else the system's)");
   app.add_option("--engine-name", options.memory.name, "name shown by kvdctl");
@@ -91,14 +91,14 @@ void describe(CLI::App& app, Options& options, Plain& plain) {
                  "tokens of a block (default: kvd chooses)");
   app.add_option("--kvd-away", plain.away_s,
                  "seconds that requests wait for a kvd that went away (default 60)")
-      ->check(CLI::Range(0.0, 86400.0));
+      ->check(within(0.0, 86400.0));
   app.add_option("--pipeline", plain.pipeline,
                  "on (default): agree upon the next iteration while one computes; off: in turn")
       ->check(CLI::IsMember({"on", "off"}));
   app.add_option("--iteration-ms", plain.iteration_ms,
                  "what an iteration takes at least; as on a GPU, where many requests take hardly "
                  "longer than one (default 0: as long as the CPU needs)")
-      ->check(CLI::Range(0.0, 1000.0));
+      ->check(within(0.0, 1000.0));
   auto* own = app.add_flag("--no-kvd", options.no_kvd,
                            "keep KV in this process's own memory: what runs on kvd compare with");
   app.add_option("--chunk", options.chunk, "with --no-kvd: prompt tokens an iteration takes")

@@ -1,7 +1,9 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <optional>
 #include <string>
 #include <vector>
@@ -10,6 +12,15 @@
 
 /// What the programs do alike with their command lines.
 namespace kvd {
+
+/// Takes numbers from `least` to `most`. "nan", which CLI::Range takes, is none.
+inline CLI::Validator within(double least, double most) {
+  const CLI::Range range(least, most);
+  const auto fault_of = [range](std::string& text) {
+    return std::isnan(std::strtod(text.c_str(), nullptr)) ? text + " is no number" : range(text);
+  };
+  return {fault_of, range.get_description()};
+}
 
 /// Adds the app's options as they are typed.
 inline void add_options(const CLI::App& app, std::vector<std::string>& names) {

@@ -187,7 +187,7 @@ void add_drain(CLI::App& app, Arguments& arguments) {
   sub->add_option("who", arguments.drain.who, "The number of an engine, or \"node\"");
   sub->add_option("--deadline", arguments.drain.deadline_s,
                   "Seconds after which what is left ends, too")
-      ->check(CLI::Range(0.0, 31'536'000.0));
+      ->check(within(0.0, 31'536'000.0));
   sub->add_flag("--cancel", arguments.drain.cancel, "Put it back into service");
   sub->add_flag("--to-remote", arguments.drain.to_remote,
                 "Of the node: write what is cached to the remote servers, for other nodes");
@@ -204,7 +204,7 @@ void add_top(CLI::App& app, Arguments& arguments) {
   sub->add_flag("--once", arguments.once,
                 "Print it once, after one interval, and exit; with --json the daemon's document");
   sub->add_option("--interval", arguments.interval_s, "Seconds from one look to the next")
-      ->check(CLI::Range(0.1, 3600.0))
+      ->check(within(0.1, 3600.0))
       ->capture_default_str();
 }
 
