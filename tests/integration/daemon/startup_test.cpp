@@ -73,7 +73,7 @@ TEST(Startup, WhatIsTakenOrCannotBeWrittenIsNamedBeforeMemoryIsTaken) {
               AllOf(HasSubstr("admin.port"), HasSubstr(std::to_string(kvd.admin_port())), early));
   EXPECT_THAT(
       of(other_folder,
-         {"--metrics.address", "localhost", "--metrics.port", std::to_string(kvd.metrics_port())}),
+         {"--metrics.address", "127.0.0.1", "--metrics.port", std::to_string(kvd.metrics_port())}),
       AllOf(HasSubstr("metrics.port"), HasSubstr(std::to_string(kvd.metrics_port())), early));
   EXPECT_FALSE(std::filesystem::exists(other_folder.file("attach.sock")));
   EXPECT_THAT(of(other_folder, {"--disk.path", "/proc/version/none"}),
