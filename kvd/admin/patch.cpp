@@ -25,19 +25,9 @@ Refusal refuse(std::string path, std::string message) {
   return {ErrorCode::kInvalidArgument, std::move(path), std::move(message)};
 }
 
-/// '~' and '/' are escaped in a JSON pointer (RFC 6901).
+/// The JSON pointer (RFC 6901) to a key of what `parent` points to.
 std::string pointer(const std::string& parent, std::string_view key) {
-  std::string out = parent + "/";
-  for (const char c : key) {
-    if (c == '~') {
-      out += "~0";
-    } else if (c == '/') {
-      out += "~1";
-    } else {
-      out += c;
-    }
-  }
-  return out;
+  return (Json::json_pointer(parent) / std::string(key)).to_string();
 }
 
 /// A whole number a 64-bit integer holds; 32.0 counts as whole.
