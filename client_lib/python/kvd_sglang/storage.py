@@ -1,4 +1,4 @@
-"""The class that SGLang makes: SGLang's calls to pages.py."""
+"""The class that SGLang makes: SGLang's calls to kvd_vllm.tier.pages."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from sglang.srt.mem_cache.hicache_storage import HiCacheStorage, PoolTransferRes
 from kvd_sglang import identity
 from kvd_sglang.identity import Refused
 from kvd_sglang.options import parse
-from kvd_sglang.pages import Kind, Pages
 from kvd_vllm.glances import Glances
 from kvd_vllm.identity import UNEXPECTED, parts_of
+from kvd_vllm.tier.pages import Kind, Pages
 
 logger = logging.getLogger(__name__)
 
@@ -68,7 +68,7 @@ class KvdStorage(HiCacheStorage):
             self._refuse(f"this SGLang is not as expected: {type(fault).__name__}: {fault}")
             return
         kind = Kind(name, pool.page_size, page.numel() * page.element_size())
-        self._pages = Pages(self._options, kind)
+        self._pages = Pages(self._options, kind, logger)
         if self._pages.is_up:
             logger.info(
                 "kvd: keeps the pages of %d tokens, %d bytes each, as %s", kind.tokens, kind.bytes, name

@@ -1,4 +1,5 @@
-"""kvd as a storage of pages: the only part of this package that calls kvd.
+"""kvd as a storage of pages, for engines that keep them in memory of their own: SGLang's, and those of
+vLLM's CPU tier. Nothing else in this folder and in kvd_sglang calls kvd.
 
 Pages go through a window: a region of kvd's that they are copied into before kvd takes them, and that
 kvd puts them into. One half of it is for stores and one for loads, so that neither waits for the other.
@@ -9,17 +10,15 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import kvd_client
 from kvd_client import TicketState
-from kvd_sglang.options import Options
+from kvd_vllm.options import bytes_of, name_of, seconds_of, text_of
 
 _T = TypeVar("_T")
 Digests = Sequence[bytes]
-
-logger = logging.getLogger(__name__)
 
 # The timeout of a call: it waits for the daemon's loop, not for copies.
 _CALL_S = 0.25
@@ -35,6 +34,30 @@ _GONE = (kvd_client.Unavailable, kvd_client.PeerGone, kvd_client.StaleSession)
 _NO_ROOM = (
     kvd_client.OutOfMemory, kvd_client.Infeasible, kvd_client.QuotaExceeded, kvd_client.InvalidArgument,
 )  # fmt: skip
+
+
+class Options(NamedTuple):
+    endpoint: str | None = None  # None: the daemon's default socket
+    engine_name: str = "vllm"  # in status and metrics, at most 31 bytes
+    timeout_s: float = 5.0  # for the attach at the start
+    copy_timeout_s: float = 2.0  # a copy that takes longer is given up
+    window_bytes: int = 64 << 20  # kvd's memory that pages go through
+
+
+VALUES: dict[str, Callable[[str, Any], Any]] = {
+    "endpoint": text_of,
+    "engine_name": name_of,
+    "timeout_s": seconds_of,
+    "copy_timeout_s": seconds_of,
+    "window_bytes": bytes_of,
+}
+
+
+def options_of(where: str, owner: str, given: Mapping[str, Any]) -> Options:
+    """Raises ValueError for an option that does not exist, or for a value that does not fit."""
+    if unknown := sorted(set(given) - set(VALUES)):
+        raise ValueError(f"{where}: {owner} has no {', '.join(unknown)}; it has {', '.join(VALUES)}")
+    return Options(**{option: VALUES[option](f"{where}: {option}", each) for option, each in given.items()})
 
 
 class Kind(NamedTuple):
@@ -105,16 +128,18 @@ class _Session:
 
 class Pages:
     """The pages of one engine in kvd. Every call ends in time. Without an answer nothing is found or
-    stored, and SGLang goes on.
+    stored, and the engine goes on.
 
     A thread of this object looks for a daemon that is gone. Threads may share the object.
     """
 
     def __init__(
-        self, options: Options, kind: Kind, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+        self, options: Options, kind: Kind, logger: logging.Logger,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:  # fmt: skip
         self._options = options
         self._kind = kind
+        self._logger = logger
         self._clock = clock
         self._session: _Session | None = None
         self._rest_s = _FIRST_REST_S
@@ -267,7 +292,7 @@ class Pages:
         self._rest_s = _FIRST_REST_S
         if self._told:
             self._told = False
-            logger.warning("kvd: answers again")
+            self._logger.warning("kvd: answers again")
         return answer
 
     def _lose(self, session: _Session | None, fault: Exception) -> None:
@@ -306,7 +331,7 @@ class Pages:
         if not self._told and not (late and self._clock() < self._quiet_until):
             self._told = True
             self._quiet_until = self._clock() + _QUIET_S
-            logger.warning(
-                "kvd: no answer, SGLang goes on without it until there is one: %s: %s",
+            self._logger.warning(
+                "kvd: no answer, the engine goes on without it until there is one: %s: %s",
                 type(fault).__name__, fault,
             )  # fmt: skip

@@ -1,0 +1,1 @@
+"""kvd as a storage of pages."""
