@@ -162,6 +162,10 @@ class Pages:
         """How many leading pages, without a gap, can be loaded now."""
         return self._ask(lambda session: self._look_up(session, digests), 0)
 
+    def which(self, digests: Digests) -> list[bool]:
+        """Which of these pages can be loaded now. Where that takes long the last are not looked for."""
+        return self._ask(lambda session: self._look_up_each(session, digests), [False] * len(digests))
+
     def store(self, digests: Digests, fill: Callable[[int, Any], None]) -> int:
         """Stores leading pages; returns how many. `fill` copies page `at` into a row of bytes."""
 
@@ -226,6 +230,19 @@ class Pages:
             if leading < len(some):
                 break
         return found
+
+    def _look_up_each(self, session: _Session, digests: Digests) -> list[bool]:
+        """kvd counts up to the first gap, so it is asked for one page behind a gap and for more behind
+        a page that is there."""
+        deadline = self._clock() + _CALL_S
+        found: list[bool] = []
+        most = len(digests)
+        while len(found) < len(digests) and self._clock() < deadline:
+            some = digests[len(found) : len(found) + most]
+            leading = self._look_up(session, some)
+            found += [True] * leading + [False] * (leading < len(some))
+            most = 1 if leading < len(some) else 2 * most
+        return found + [False] * (len(digests) - len(found))
 
     def _by_parts(
         self, half: _Half, digests: Digests, copy: Callable[[_Half, int, Digests, list[int]], int]

@@ -1,0 +1,92 @@
+"""What names the blocks of vLLM's CPU tier: everything that their bytes depend on besides vLLM's hashes.
+
+vLLM makes a tier in the scheduler's process and gives it neither weights nor configuration. So the engine
+that makes it is looked for, and its workers are asked, as each has a part of the weights.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from dataclasses import asdict
+from typing import Any
+
+from kvd_vllm.identity import UNEXPECTED, NoIdentity, identity_of, private
+from kvd_vllm.loaded import models_of
+from kvd_vllm.memory import logger
+
+# Change this where bytes that were stored by an older version of this package must not be found.
+_FORMAT = "kvd_vllm tier 1"
+# The workers read their weights in this time.
+_PATIENCE_S = 120.0
+# What of vLLM's OffloadingConfig, and of what it says of workers, is no matter to the bytes of a block.
+_NO_MATTER = (
+    "engine_id", "extra_config", "enable_kv_cache_events", "model",
+    "rank", "data_parallel_index", "data_parallel_rank_local",
+)  # fmt: skip
+
+
+def engine_of_caller() -> Any:
+    """vLLM's engine that makes a tier; None: there is none."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        owner = frame.f_locals.get("self")
+        if hasattr(owner, "model_executor") and hasattr(owner, "vllm_config"):
+            return owner
+        frame = frame.f_back  # type: ignore[assignment]
+    return None
+
+
+def name_of(config: Any, engine: Any) -> str:
+    """The name that the cache is opened under, which no other engine has where content cannot be told.
+    `config`: vLLM's OffloadingConfig."""
+    try:
+        _check(engine)
+        ranks = engine.model_executor.collective_rpc(name_of_worker, timeout=_PATIENCE_S)
+        for each in ranks:
+            if isinstance(each, NoIdentity):
+                raise each
+        facts = _facts(asdict(config))
+        facts["parallel"] = _facts(facts["parallel"])
+        text = json.dumps([ranks, facts], sort_keys=True, default=str)
+    except (NoIdentity, TimeoutError, *UNEXPECTED) as fault:
+        name = private(str(fault))
+        logger.warning("kvd: no block of the CPU tier is shared beyond this engine: %s", fault)
+    else:
+        name = f"{_FORMAT} {hashlib.sha256(text.encode()).hexdigest()[:32]} of {len(ranks)}"
+    logger.info("kvd: blocks of the CPU tier are those of %s", name)
+    return name
+
+
+def name_of_worker(worker: Any) -> str | NoIdentity:
+    """What a worker says that it computes with. vLLM calls it in the worker's process."""
+    try:
+        runner = worker.model_runner
+        found = identity_of(worker.vllm_config, runner.kv_cache_config, models_of(runner))
+    except NoIdentity as fault:
+        return fault
+    except UNEXPECTED as fault:
+        return NoIdentity(f"{type(fault).__name__}: {fault}")
+    return found.name()
+
+
+def _facts(some: dict[str, Any]) -> dict[str, Any]:
+    return {key: each for key, each in some.items() if key not in _NO_MATTER}
+
+
+def _check(engine: Any) -> None:
+    """Raises NoIdentity where vLLM's hashes, or the weights of the workers that are asked, do not say all
+    that a block depends on."""
+    if engine is None:
+        raise NoIdentity("vLLM's engine is not where it is looked for")
+    given = engine.vllm_config
+    reasons = {
+        "LoRA adapters, which vLLM calls by name and path, not by content": given.lora_config is not None,
+        "a model of more than text, whose images a client may name as it likes":
+            given.model_config.is_multimodal_model,
+        "replicas that compute with each other's experts": given.parallel_config.data_parallel_size > 1,
+    }  # fmt: skip
+    found = [reason for reason, is_so in reasons.items() if is_so]
+    if found:
+        raise NoIdentity(found[0])
