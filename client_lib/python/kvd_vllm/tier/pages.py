@@ -175,7 +175,7 @@ class Pages:
                     fill(at + number, half.rows[number])
                 return len(some) * self._is_done(session, half, session.cache.store, some, rows)
 
-            return self._by_parts(session.stores, digests, copy)
+            return self._by_parts(session, session.stores, digests, copy)
 
         return self._ask(run, 0)
 
@@ -197,7 +197,7 @@ class Pages:
                     take(at + number, half.rows[number])
                 return len(some)
 
-            return self._by_parts(session.loads, digests, copy)
+            return self._by_parts(session, session.loads, digests, copy)
 
         return self._ask(run, 0)
 
@@ -245,15 +245,16 @@ class Pages:
         return found + [False] * (len(digests) - len(found))
 
     def _by_parts(
-        self, half: _Half, digests: Digests, copy: Callable[[_Half, int, Digests, list[int]], int]
-    ) -> int:
+        self, session: _Session, half: _Half, digests: Digests,
+        copy: Callable[[_Half, int, Digests, list[int]], int],
+    ) -> int:  # fmt: skip
         """As many pages at a time as the half has rows; returns how many were copied."""
         if not half.lock.acquire(timeout=self._options.copy_timeout_s):
             return 0
         try:
             at = 0
             while at < len(digests):
-                if half.rows is None:
+                if half.rows is None or not self._is_free(session, half):
                     return at
                 some = digests[at : at + len(half.rows)]
                 copied = copy(half, at, some, list(range(half.first, half.first + len(some))))
@@ -264,18 +265,20 @@ class Pages:
         finally:
             half.lock.release()
 
-    def _is_done(
-        self, session: _Session, half: _Half, call: Callable[..., int], digests: Digests, rows: list[int]
-    ) -> bool:
-        """Whether kvd has made the copy. Raises what it refuses with."""
+    def _is_free(self, session: _Session, half: _Half) -> bool:
+        """Whether kvd neither reads nor writes its rows for a copy that was given up."""
         if half.under_way:
             over = session.cache.poll(half.under_way)
             half.under_way = [
                 ticket for ticket, state in zip(half.under_way, over, strict=True)
                 if state == TicketState.PENDING
             ]  # fmt: skip
-            if half.under_way:
-                return False
+        return not half.under_way
+
+    def _is_done(
+        self, session: _Session, half: _Half, call: Callable[..., int], digests: Digests, rows: list[int]
+    ) -> bool:
+        """Whether kvd has made the copy. Raises what it refuses with."""
         ticket = 0
         try:
             ticket = call(digests, rows, timeout=_CALL_S)
