@@ -60,6 +60,7 @@ class KvdTier(SecondaryTierManager):
         kind = Kind(name_of(config, engine_of_caller()), tokens, self.block_size_bytes)
         self._chunks = numpy.asarray(primary_kv_view).view(numpy.uint8)
         self._cleared = b""  # changes each time that earlier blocks must not be found again
+        self._is_ending = False  # what has not begun is not copied any more
         self._done: SimpleQueue[JobResult] = SimpleQueue()
         self._loading: dict[int, list[Any]] = {}  # keys, by job
         self._pages = Pages(options, kind, logger)
@@ -108,14 +109,16 @@ class KvdTier(SecondaryTierManager):
     def drain_jobs(self) -> None:
         """vLLM calls it only when it empties its CPU tier, as it does for other weights: this engine finds
         none of its earlier blocks again."""
+        self._is_ending = True
         for thread in (self._stores, self._loads):
             thread.submit(int).result()
+        self._is_ending = False
         self._cleared = uuid.uuid4().bytes
 
     def shutdown(self) -> None:
         self._lookups.shutdown()
         for thread in (self._stores, self._loads):
-            thread.shutdown()
+            thread.shutdown(cancel_futures=True)
         del self._chunks  # vLLM gives the memory back, which nothing may look at then
         self._pages.close()
 
@@ -125,7 +128,7 @@ class KvdTier(SecondaryTierManager):
     def _run(self, job: TransferJob, copy: Callable[[Keys, list[int]], int]) -> None:
         began, keys = time.monotonic(), list(job.keys)
         try:
-            count = copy(keys, [int(each) for each in job.chunk_ids])
+            count = 0 if self._is_ending else copy(keys, [int(each) for each in job.chunk_ids])
         except Exception:
             # vLLM keeps the chunks of a job until it hears of its end.
             logger.exception("kvd: a copy has failed")

@@ -18,8 +18,6 @@ from kvd_vllm.memory import logger
 
 # Change this where bytes that were stored by an older version of this package must not be found.
 _FORMAT = "kvd_vllm tier 1"
-# The workers read their weights in this time.
-_PATIENCE_S = 120.0
 # What of vLLM's OffloadingConfig, and of what it says of workers, is no matter to the bytes of a block.
 _NO_MATTER = (
     "engine_id", "extra_config", "enable_kv_cache_events", "model",
@@ -43,10 +41,11 @@ def name_of(config: Any, engine: Any) -> str:
     `config`: vLLM's OffloadingConfig."""
     try:
         _check(engine)
-        ranks = engine.model_executor.collective_rpc(name_of_worker, timeout=_PATIENCE_S)
-        for each in ranks:
-            if isinstance(each, NoIdentity):
-                raise each
+        # vLLM gives an answer that comes after a timeout to who asks next, so there is none.
+        answers = engine.model_executor.collective_rpc(name_of_worker)
+        if reasons := [reason for _, reason in answers if reason]:
+            raise NoIdentity(reasons[0])
+        ranks = [name for name, _ in answers]
         facts = _facts(asdict(config))
         facts["parallel"] = _facts(facts["parallel"])
         text = json.dumps([ranks, facts], sort_keys=True, default=str)
@@ -59,16 +58,14 @@ def name_of(config: Any, engine: Any) -> str:
     return name
 
 
-def name_of_worker(worker: Any) -> str | NoIdentity:
-    """What a worker says that it computes with. vLLM calls it in the worker's process."""
+def name_of_worker(worker: Any) -> tuple[str, str]:
+    """What a worker says that it computes with, or why it cannot. vLLM calls it in the worker's process, and
+    takes an exception there for the end of the worker."""
     try:
         runner = worker.model_runner
-        found = identity_of(worker.vllm_config, runner.kv_cache_config, models_of(runner))
-    except NoIdentity as fault:
-        return fault
-    except UNEXPECTED as fault:
-        return NoIdentity(f"{type(fault).__name__}: {fault}")
-    return found.name()
+        return identity_of(worker.vllm_config, runner.kv_cache_config, models_of(runner)).name(), ""
+    except Exception as fault:
+        return "", f"{type(fault).__name__}: {fault}"
 
 
 def _facts(some: dict[str, Any]) -> dict[str, Any]:
@@ -85,6 +82,9 @@ def _check(engine: Any) -> None:
         "LoRA adapters, which vLLM calls by name and path, not by content": given.lora_config is not None,
         "a model of more than text, whose images a client may name as it likes":
             given.model_config.is_multimodal_model,
+        "weights that come once it runs": given.load_config.load_format == "dummy"
+            or getattr(given, "weight_transfer_config", None) is not None
+            or bool(getattr(given.parallel_config, "worker_extension_cls", "")),
         "replicas that compute with each other's experts": given.parallel_config.data_parallel_size > 1,
     }  # fmt: skip
     found = [reason for reason, is_so in reasons.items() if is_so]

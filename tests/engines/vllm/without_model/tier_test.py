@@ -19,6 +19,7 @@ os.environ.setdefault("VLLM_TARGET_DEVICE", "cpu")
 
 import ctest
 import torch
+from kvd_client import TicketState
 from kvd_process import KvdProcess, poll_until
 from vllm.v1.kv_offload.base import LookupResult, OffloadKey, ReqContext, ScheduleEndContext, make_offload_key
 from vllm.v1.kv_offload.config import (
@@ -93,12 +94,13 @@ class Engine:
             parallel_config=SOME(rank=rank, world_size=ranks, tensor_parallel_size=ranks,
                                  data_parallel_size=given.get("replicas", 1)),
             compilation_config=SOME(static_forward_context={}), lora_config=given.get("lora"),
+            load_config=SOME(load_format=given.get("load_format", "auto")),
         )  # fmt: skip
         draft = torch.nn.Linear(4, 4) if given.get("draft") else None
         runner = SOME(kv_cache_config=cache, get_model=lambda: model, get_draft_model=lambda: draft)
         return SOME(vllm_config=config, model_runner=runner)
 
-    def collective_rpc(self, method: Any, timeout: float | None = None) -> list[Any]:
+    def collective_rpc(self, method: Any) -> list[Any]:
         return [method(worker) for worker in self.workers]
 
     def step(self) -> None:
@@ -274,7 +276,7 @@ class Identity(Case):
     def test_what_cannot_be_told_apart_is_found_by_its_own_engine_alone(self) -> None:
         kvd = self.kvd(slabs=64)
         for given, reason in (({"lora": object()}, "LoRA"), ({"images": True}, "more than text"),
-                              ({"replicas": 2}, "experts")):  # fmt: skip
+                              ({"replicas": 2}, "experts"), ({"load_format": "dummy"}, "once it runs")):  # fmt: skip
             with self.subTest(reason), self.assertLogs("vllm.kvd_vllm", "WARNING") as log:
                 engine = self.engine(kvd, **given)
                 self.assertIn(reason, log.output[0])
@@ -285,7 +287,7 @@ class Identity(Case):
 
     def test_an_engine_without_workers_to_ask_is_alone(self) -> None:
         class Silent(Engine):
-            def collective_rpc(self, method: Any, timeout: float | None = None) -> list[Any]:
+            def collective_rpc(self, method: Any) -> list[Any]:
                 raise TimeoutError("no answer of a worker")
 
         kvd = self.kvd()
@@ -358,6 +360,15 @@ class Faults(Case):
         self.assertTrue(poll_until(look))
         self.assertEqual(found, [LookupResult.HIT] * 2 + [LookupResult.MISS] * 2)
         engine.end(context)
+
+    def test_rows_that_kvd_may_still_read_are_not_written(self) -> None:
+        engine = self.engine(self.kvd())
+        pages = engine.tier._pages
+        half = pages._session.stores
+        half.under_way, before = [1], half.rows.clone()
+        with mock.patch.object(pages._session.cache, "poll", lambda tickets: [TicketState.PENDING] * len(tickets)):
+            self.assertEqual(pages.store([b"1" * 32], lambda at, row: row.fill_(7)), 0)
+        self.assertTrue(torch.equal(half.rows, before))
 
     def test_its_memory_is_given_back(self) -> None:
         kvd = self.kvd()
