@@ -4,11 +4,34 @@
 #include <string>
 #include <vector>
 
-#include "kvd/sim/run/attainments.hpp"
-#include "kvd/sim/run/longest_gaps.hpp"
 #include "kvd/sim/world/result.hpp"
 
 namespace kvd::sim {
+
+/// Shares 0..1 that METRICS.md defines. `raw` counts gaps as generated, the others as delivered
+/// through the token deposit.
+struct Attainments {
+  double ttft_attainment = 0;
+  double tbt_attainment = 0;        ///< tokens delivered on time (OrbitFlow)
+  double tbt_raw_attainment = 0;    ///< the same over gaps as generated
+  double tbt_token_attainment = 0;  ///< gaps of at most the SLO, delivered: the share of all gaps
+  double tbt_mean_attainment = 0;   ///< requests whose mean gap meets the SLO
+  double tbt_p99gap_attainment = 0;
+  double tbt_max_attainment = 0;
+  double tpot_attainment = 0;
+  double interval_attainment = 0;
+  double raw_gap_share = 0;          ///< requests with a raw gap above ten times their SLO
+  double joint_attainment = 0;       ///< TTFT and mean TBT
+  double long_joint_attainment = 0;  ///< of the longest tenth of prompts
+  double ttft_tpot_attainment = 0;   ///< TTFT and TPOT (LayerKV counts the others as violations)
+};
+
+/// The longest wait for a token after the first, as METRICS.md defines it.
+struct LongestGaps {
+  double longest_gap_p99_s = 0, longest_gap_max_s = 0;  ///< over requests, as delivered
+  double longest_raw_gap_s = 0;                         ///< of all requests, as generated
+  double second_gap_share = 0;                          ///< requests with a raw gap above a second
+};
 
 /// The figures that METRICS.md defines.
 struct Metrics : Attainments, LongestGaps {
