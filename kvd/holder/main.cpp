@@ -104,7 +104,7 @@ class Ear {
   UniqueFd socket_;
 };
 
-/// In the child: its environment and descriptors, and the program.
+/// Makes the forked child the program, with the environment and the descriptors that it expects.
 [[noreturn]] void become(char** program, const Kept& kept, const UniqueFd& mouth, pid_t holder) {
   // Without the holder nobody would keep what the program stores, or stop it. A change of user
   // clears this; kvd arms it again.

@@ -73,8 +73,8 @@ struct Slab {
   Bytes slack;       ///< what the slab has left over beyond the last slot of its class
   SlotTable slots;   ///< empty unless use is kClass
   std::vector<EngineId> mapped_by;
-  /// It came into its class for this engine, which has yet to map it. Nobody takes it away before,
-  /// as two that want it would take it from each other for ever.
+  /// It came into its class for this engine, which has yet to map it. Until then nobody takes it
+  /// away: two engines that want it would take it from each other for ever.
   EngineId awaited_by;
 
   /// Counts towards its domain: in use or kept for it, or an engine can still reach its bytes.

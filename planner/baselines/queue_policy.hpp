@@ -17,7 +17,7 @@ enum class QueueRule {
   kSwappedFirst,
 };
 
-///
+/// Serves the queue in the order of its rule, and lets running requests leave for its head.
 /// Source: SuperInfer sec. 2 (waiting-first, swapped-first) and its published code (si_code). The
 /// paper does not say who leaves under the first two; that rule is ours. Shares lvf's DRAM gates
 /// and may_leave().

@@ -71,7 +71,7 @@ class PlacementSpace {
   std::vector<double> streamed_;
   std::vector<double> open_;
   std::vector<MemoryRow> memory_;
-  // The least and the most memory that requests from an index on take; by index.
+  // By index: the least and the most memory that this request and all after it take.
   std::vector<double> least_memory_;
   std::vector<double> resident_memory_;
   double layers_;

@@ -18,8 +18,8 @@ struct LaneShape {
   bool gated = false;      ///< each burst waits, on the device, until the one before is over
 };
 
-/// Bursts of one direction, two of them always queued: how the link is kept busy without kvd's own
-/// queue. With a gate the burst behind is queued already and starts without the CPU, yet the copy
+/// Copies bursts in one direction and has two of them queued at any time, which keeps the link busy
+/// without kvd's own queue. With a gate, the second burst starts without the CPU, yet the copy
 /// engine serves other processes between the two.
 /// Owner: one thread; the Gpu and the page outlive it.
 class Lane {

@@ -23,8 +23,8 @@ class SlabRange {
   virtual Status open() { return {}; }
 
   // A range whose slabs come and go uses these in place of the two above.
-  /// Where a stray access to what has no memory would end the device's context: puts one slab of
-  /// this process's own behind all of it, and behind what is unmapped later. Comes first.
+  /// Puts one slab of this process's own behind all addresses without memory, and behind those that
+  /// are unmapped later, where a stray access to them would end the device's context. Comes first.
   virtual Status back_gaps(Bytes /*slab*/) { return {}; }
   /// Maps what stands at `from_offset` of another range of the same memory here as well, ready to
   /// be used. Precondition: nothing stands here.
@@ -34,8 +34,8 @@ class SlabRange {
   /// Unmaps the slab; its addresses stay reserved.
   virtual Status unmap(Bytes offset, Bytes size) = 0;
 
-  /// The daemon is gone: where this can be done under who still reads and writes, its memory is
-  /// given back at once, and there are private zeros in its place. False: it cannot.
+  /// The daemon is gone: gives its memory back at once and puts private zeros in its place, while
+  /// others still read and write there. False: that cannot be done here.
   virtual bool forsake() { return false; }
 
   /// A pointer into host memory, or a device pointer to a GPU's memory, which no CPU instruction

@@ -50,7 +50,7 @@ class Poller {
   /// Errors: Unavailable when the kernel watches no more.
   [[nodiscard]] Status watch(Source source, std::uint32_t id, int fd,
                              std::uint32_t events = EPOLLIN);
-  /// Whether to look at a descriptor that is watched.
+  /// Sets whether wait() tells of a watched descriptor.
   void look_at(Source source, int fd, bool on);
   void forget(int fd);
   /// Waits up to `timeout`, or, if that is negative, for a tick at least; valid until the next

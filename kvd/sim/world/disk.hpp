@@ -42,7 +42,7 @@ class Disk {
 
   DiskModel model_;
   TimePoint origin_;
-  /// Times until which the disk is busy with what was asked for.
+  /// When the disk will have done all that was asked for so far.
   TimePoint reads_until_{0}, writes_until_{0};
   std::map<std::pair<core::DiskId, std::uint32_t>, Slot> slots_;
   std::uint64_t generation_ = 0;

@@ -124,8 +124,7 @@ class CacheFaults(unittest.TestCase):
         engine = Engine(kvd.endpoint)
         for number in range(SLOTS):
             engine.store(number)
-        # It is written down a moment after it is stored: a kill may come too soon, the next one
-        # does not.
+        # A block is written down a moment after it is stored, so the first kills may come too soon.
         for _ in range(20):
             kvd.kill_held()
             engine = self.attached_again(kvd)

@@ -9,7 +9,7 @@
 namespace kvd::disk {
 namespace {
 
-// As many slabs as one pool can have before the kernel's own bound of 16,384.
+// The most buffers that the kernel registers with a ring. Each slab is one.
 constexpr unsigned kBuffers = 16384;
 
 Error refused(const char* what, int error) {

@@ -131,7 +131,7 @@ class World:
         self.kvd.__exit__()
 
     def known(self, prompt: Prompt) -> set[int]:
-        """How many tokens of it each consumer takes for computed by each engine."""
+        """How many tokens of the prompt each engine has computed, as the consumers believe."""
         found = self.indexer.found(prompt)
         return {found.get(str(number), {"longest_matched": 0})["longest_matched"] for number in (1, 2)}
 
