@@ -403,15 +403,14 @@ int print_findings(const Arguments& arguments, const std::vector<doctor::Finding
   return doctor::is_healthy(findings) ? kDone : kRefused;
 }
 
-int run_doctor_of_load(Arguments& arguments) {
+Result<int> run_doctor_of_load(Arguments& arguments) {
   arguments.request.path = "/v1/load";
-  const auto document = ask_for(arguments.request);
-  if (!document.ok()) return fail(document.error());
-  const auto findings = doctor::findings_of_load(*document);
-  return findings.ok() ? print_findings(arguments, *findings) : fail(findings.error());
+  KVD_ASSIGN_OR_RETURN(const std::string document, ask_for(arguments.request));
+  KVD_ASSIGN_OR_RETURN(const auto findings, doctor::findings_of_load(document));
+  return print_findings(arguments, findings);
 }
 
-int run_doctor(Arguments& arguments) {
+Result<int> run_doctor(Arguments& arguments) {
   if (const Status status = complete_token(arguments); !status.ok()) {
     return fail(kUsage, status.error().message);
   }
@@ -433,15 +432,14 @@ void wait(double seconds) {
   std::this_thread::sleep_for(std::chrono::duration_cast<std::chrono::nanoseconds>(time));
 }
 
-int print_once(const Arguments& arguments, top::Screen& screen) {
+Result<int> print_once(const Arguments& arguments, top::Screen& screen) {
   for (int look = 0; look < (arguments.json ? 1 : 2); ++look) {
     if (look > 0) wait(arguments.interval_s);
-    const auto overview = ask_for(arguments.request);
-    if (!overview.ok()) return fail(overview.error());
+    KVD_ASSIGN_OR_RETURN(const std::string overview, ask_for(arguments.request));
     if (arguments.json) {
-      std::fputs(overview->c_str(), stdout);
-    } else if (const Status taken = screen.take(*overview); !taken.ok()) {
-      return fail(taken.error());
+      std::fputs(overview.c_str(), stdout);
+    } else {
+      KVD_TRY(screen.take(overview));
     }
   }
   constexpr std::size_t kWidth = 100;
@@ -451,52 +449,50 @@ int print_once(const Arguments& arguments, top::Screen& screen) {
   return kDone;
 }
 
-int save_settings(const std::string& file, const std::string& config, const std::string& origins) {
+Result<int> save_settings(const std::string& file, const std::string& config,
+                          const std::string& origins) {
   constexpr Bytes kMost = kMiB;
-  const Result<std::string> old =
-      std::filesystem::exists(file) ? read_bounded(file, kMost) : Result<std::string>("");
-  if (!old.ok()) return fail(old.error());
-  const auto text = settings_saved(*old, config, origins);
-  if (!text.ok()) return fail(text.error());
-  if (*text == *old) {
+  std::string old;
+  if (std::filesystem::exists(file)) {
+    KVD_ASSIGN_OR_RETURN(old, read_bounded(file, kMost));
+  }
+  KVD_ASSIGN_OR_RETURN(const std::string text, settings_saved(old, config, origins));
+  if (text == old) {
     std::printf("nothing was changed live that %s lacks\n", file.c_str());
     return kDone;
   }
-  if (const Status status = replace_file(file, *text); !status.ok()) return fail(status.error());
+  KVD_TRY(replace_file(file, text));
   const auto lines = settings_lines(config, origins);
   std::printf("%s has now:\n%s", file.c_str(), lines.ok() ? lines->c_str() : "");
   return kDone;
 }
 
-int run_config(Arguments& arguments) {
-  if (const Status status = complete_token(arguments); !status.ok()) return fail(status.error());
+Result<int> run_config(Arguments& arguments) {
+  KVD_TRY(complete_token(arguments));
   arguments.request.path = "/v1/config";
-  const auto config = ask_for(arguments.request);
-  if (!config.ok()) return fail(config.error());
+  KVD_ASSIGN_OR_RETURN(const std::string config, ask_for(arguments.request));
   arguments.request.path = "/v1/config/origins";
-  const auto origins = ask_for(arguments.request);
-  if (!origins.ok()) return fail(origins.error());
-  if (!arguments.save_to.empty()) return save_settings(arguments.save_to, *config, *origins);
-  const auto text = arguments.json          ? settings_json(*config, *origins)
-                    : arguments.print_lines ? settings_lines(*config, *origins)
-                                            : settings_table(*config, *origins);
-  if (!text.ok()) return fail(text.error());
-  std::fputs(text->c_str(), stdout);
+  KVD_ASSIGN_OR_RETURN(const std::string origins, ask_for(arguments.request));
+  if (!arguments.save_to.empty()) return save_settings(arguments.save_to, config, origins);
+  const auto write = arguments.json          ? settings_json
+                     : arguments.print_lines ? settings_lines
+                                             : settings_table;
+  KVD_ASSIGN_OR_RETURN(const std::string text, write(config, origins));
+  std::fputs(text.c_str(), stdout);
   return kDone;
 }
 
-int run_top(Arguments& arguments) {
-  if (const Status status = complete_token(arguments); !status.ok()) return fail(status.error());
+Result<int> run_top(Arguments& arguments) {
+  KVD_TRY(complete_token(arguments));
   arguments.request.path = "/v1/overview";
   top::Screen screen;
   if (arguments.once || arguments.json) return print_once(arguments, screen);
-  const auto overview = ask_for(arguments.request);  // a fault at the start is printed, not drawn
-  if (!overview.ok()) return fail(overview.error());
+  KVD_TRY(ask_for(arguments.request));  // a fault at the start is printed, not drawn
   const auto interval = std::chrono::duration<double>(arguments.interval_s);
-  const Status shown = top::run(
+  KVD_TRY(top::run(
       screen, [&] { return ask_for(arguments.request); },
-      std::chrono::duration_cast<Nanoseconds>(interval));
-  return shown.ok() ? kDone : fail(shown.error());
+      std::chrono::duration_cast<Nanoseconds>(interval)));
+  return kDone;
 }
 
 /// Refuses an engine that neither the document nor the list of those attached tells of. Events have
@@ -514,68 +510,60 @@ Status check_engine(const Arguments& arguments, const std::string& document) {
 }
 
 /// Runs until interrupted. A daemon that was there and restarts is waited for.
-int run_follow(const Arguments& arguments) {
+Result<int> run_follow(const Arguments& arguments) {
   EventFollower follower(arguments.json, arguments.choice);
   for (bool begun = false;; begun = true) {
     const auto document = ask_for(arguments.request);
     if (!document.ok()) {
       const bool away = document.error().code == ErrorCode::kUnavailable;
-      if (!begun || !away) return fail(document.error());
+      if (!begun || !away) return document.error();
     } else {
-      const Status known = begun ? Status() : check_engine(arguments, *document);
-      if (!known.ok()) return fail(known.error());
-      const auto lines = follower.take(*document);
-      if (!lines.ok()) return fail(lines.error());
-      if (std::fputs(lines->c_str(), stdout) < 0 || std::fflush(stdout) != 0) return kDone;
+      if (!begun) KVD_TRY(check_engine(arguments, *document));
+      KVD_ASSIGN_OR_RETURN(const std::string lines, follower.take(*document));
+      if (std::fputs(lines.c_str(), stdout) < 0 || std::fflush(stdout) != 0) return kDone;
     }
     wait(1);
   }
 }
 
 /// Prints each document of /v1/drain that says something new, until nothing is left.
-int follow_drain(Arguments& arguments, std::string document) {
+Result<int> follow_drain(const Arguments& arguments, std::string document) {
   constexpr int kPatience = 10;  // looks after the deadline: an iteration may be long
   std::string before;
   for (int late = 0;;) {
-    const auto now = drain_progress(arguments.drain.who, document);
-    if (!now.ok()) return fail(now.error());
-    if (arguments.json || now->line != before) {
-      std::fputs(arguments.json ? document.c_str() : now->line.c_str(), stdout);
+    KVD_ASSIGN_OR_RETURN(const auto now, drain_progress(arguments.drain.who, document));
+    if (arguments.json || now.line != before) {
+      std::fputs(arguments.json ? document.c_str() : now.line.c_str(), stdout);
       std::fflush(stdout);
-      before = now->line;
+      before = now.line;
     }
     if (!arguments.drain.wait) return kDone;
-    if (now->drained && now->lost) return fail(kRefused, "some blocks are lost: see kvdctl remote");
-    if (now->drained) return kDone;
-    if (now->late && ++late > kPatience) return fail(kRefused, "something is left, see above");
+    if (now.drained && now.lost) return fail(kRefused, "some blocks are lost: see kvdctl remote");
+    if (now.drained) return kDone;
+    if (now.late && ++late > kPatience) return fail(kRefused, "something is left, see above");
     wait(1);
-    const auto next = ask_for(arguments.request);
-    if (!next.ok()) return fail(next.error());
-    document = *next;
+    KVD_ASSIGN_OR_RETURN(document, ask_for(arguments.request));
   }
 }
 
-int run_drain(Arguments& arguments) {
+Result<int> run_drain(Arguments& arguments) {
   DrainCall& call = arguments.drain;
   if (call.who.empty() && (call.cancel || call.deadline_s || call.to_remote)) {
     return fail(kUsage, "drain: name an engine, or the node");
   }
-  if (const Status status = complete_token(arguments); !status.ok()) return fail(status.error());
+  KVD_TRY(complete_token(arguments));
   arguments.request.path = "/v1/drain";
   RestRequest change = arguments.request;
   if (!call.who.empty()) {
-    auto patch = drain_patch(call);
-    if (!patch.ok()) return fail(patch.error());
     change.method = "PATCH";
-    change.body = *std::move(patch);
+    KVD_ASSIGN_OR_RETURN(change.body, drain_patch(call));
   }
-  auto document = ask_for(change);
-  if (!document.ok()) return fail(document.error());
+  KVD_ASSIGN_OR_RETURN(std::string document, ask_for(change));
   if (call.cancel) call.wait = false;
-  return follow_drain(arguments, *std::move(document));
+  return follow_drain(arguments, std::move(document));
 }
 
-int run(Arguments& arguments) {
+Result<int> run(Arguments& arguments) {
   if (arguments.command == kConfig) return run_config(arguments);
   if (arguments.command == kDoctor) return run_doctor(arguments);
   if (arguments.command == kDrain) return run_drain(arguments);
@@ -610,7 +598,8 @@ int run(int argc, char** argv) {
   CLI::App app("Looks into a running kvd, and tunes it", "kvdctl");
   kvd::ctl::describe(app, arguments);
   if (const auto ended = kvd::parse_command_line(app, argc, argv)) return *ended;
-  return kvd::ctl::run(arguments);
+  const auto status = kvd::ctl::run(arguments);
+  return status.ok() ? *status : kvd::ctl::fail(status.error());
 }
 
 }  // namespace
