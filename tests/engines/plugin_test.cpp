@@ -44,6 +44,12 @@ TEST_F(Plugin, FailsTheContextWithoutADaemonWhereMemoryIsRequired) {
   EXPECT_THAT(sut.errors(), HasSubstr("failed to initialize KVD0 backend"));
 }
 
+TEST_F(Plugin, LeavesTheEngineItsOwnMemoryWhereNoneIsRequired) {
+  ChildCommand command = bench_.kvd_engine("sut", kNowhere);
+  command.environment.emplace_back("KVD_LLAMA_REQUIRE=No");
+  expect_runs_plainly(command, "kvd: cannot attach to the daemon");
+}
+
 TEST_F(Plugin, OfAnotherApiVersionIsRefusedWithAMessage) {
   ChildCommand command = bench_.kvd_engine("sut", kNowhere);
   command.environment.push_back("GGML_BACKEND_PATH=" + std::string(KVD_OTHER_PLUGIN_FILE));

@@ -1,8 +1,11 @@
 #include "client_lib/llama/plugin/requirement.hpp"
 
+#include <strings.h>
+
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
+#include <iterator>
 
 #include "client_lib/llama/plugin/buffer.hpp"
 #include "client_lib/llama/plugin/tensors.hpp"
@@ -61,7 +64,10 @@ ggml_backend_t checked_init(ggml_backend_dev_t device, const char* parameters) {
 
 bool memory_is_required() {
   const char* value = std::getenv("KVD_LLAMA_REQUIRE");
-  return value != nullptr && std::strcmp(value, "") != 0 && std::strcmp(value, "0") != 0;
+  if (value == nullptr) return false;
+  constexpr const char* kNo[] = {"", "0", "false", "no", "off"};
+  return std::none_of(std::begin(kNo), std::end(kNo),
+                      [value](const char* no) { return ::strcasecmp(value, no) == 0; });
 }
 
 void refuse_engine(const char* why) {

@@ -2,8 +2,8 @@
 
 #include "client_lib/llama/plugin/engine_symbols.hpp"
 
-/// KVD_LLAMA_REQUIRE=1, or anything else but 0: the engine must not run with its KV cache in memory
-/// of its own.
+/// KVD_LLAMA_REQUIRE=1, or anything else but 0, false, no and off: the engine must not run with its
+/// KV cache in memory of its own.
 namespace kvd::llama {
 
 bool memory_is_required();
