@@ -449,11 +449,13 @@ Result<int> print_once(const Arguments& arguments, top::Screen& screen) {
   return kDone;
 }
 
-Result<int> save_settings(const std::string& file, const std::string& config,
+Result<int> save_settings(const std::string& named, const std::string& config,
                           const std::string& origins) {
   constexpr Bytes kMost = kMiB;
+  KVD_ASSIGN_OR_RETURN(const std::string file, linked_file(named));
   std::string old;
-  if (std::filesystem::exists(file)) {
+  std::error_code fault;
+  if (std::filesystem::exists(file, fault) || fault) {
     KVD_ASSIGN_OR_RETURN(old, read_bounded(file, kMost));
   }
   KVD_ASSIGN_OR_RETURN(const std::string text, settings_saved(old, config, origins));

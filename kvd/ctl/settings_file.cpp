@@ -188,10 +188,23 @@ Result<std::string> settings_saved(std::string_view file, std::string_view confi
   }
 }
 
-Status replace_file(const std::string& named, const std::string& text) {
-  std::error_code missing;
-  const std::string real = std::filesystem::canonical(named, missing);
-  const std::string& path = missing ? named : real;
+Result<std::string> linked_file(const std::string& named) {
+  struct stat link {};
+  if (::lstat(named.c_str(), &link) != 0 || !S_ISLNK(link.st_mode)) return named;
+  if (link.st_uid != 0 && link.st_uid != ::geteuid()) {
+    return make_error(ErrorCode::kPermissionDenied,
+                      named +
+                          " is a link of another user, who may lead it elsewhere; name the "
+                          "file that it leads to");
+  }
+  std::error_code fault;
+  std::string file = std::filesystem::canonical(named, fault);
+  if (!fault) return file;
+  return make_error(ErrorCode::kInvalidArgument, named + " leads to no file: " + fault.message() +
+                                                     "; name the file that is to be written");
+}
+
+Status replace_file(const std::string& path, const std::string& text) {
   const std::string fresh = path + ".new";
   (void)::unlink(fresh.c_str());  // one that was killed left it
   const UniqueFd file(::open(fresh.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));

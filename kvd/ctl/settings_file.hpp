@@ -15,9 +15,14 @@ namespace kvd::ctl {
 [[nodiscard]] Result<std::string> settings_saved(std::string_view file, std::string_view config,
                                                  std::string_view origins);
 
-/// Writes `text` to the file, whole or not at all; an existing one, which a link may lead to, keeps
-/// its place, mode and owner.
+/// The file that a link leads to, else what was named. It is to be read and written by the path
+/// returned, as a link may be led elsewhere in between.
+/// Errors: InvalidArgument where the link leads nowhere; PermissionDenied for a link of another
+/// user than root and the caller.
+[[nodiscard]] Result<std::string> linked_file(const std::string& named);
+
+/// Writes `text` to the file, whole or not at all; an existing one keeps its mode and owner.
 /// Errors: Unavailable with the system's reason.
-[[nodiscard]] Status replace_file(const std::string& named, const std::string& text);
+[[nodiscard]] Status replace_file(const std::string& path, const std::string& text);
 
 }  // namespace kvd::ctl

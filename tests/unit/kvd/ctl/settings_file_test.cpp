@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -69,11 +70,25 @@ TEST(SettingsFile, ALinkToItStaysOne) {
   const test::RuntimeFolder folder;
   std::ofstream(folder.file("real.toml")) << "old";
   std::filesystem::create_symlink("real.toml", folder.file("kvd.toml"));
-  ASSERT_TRUE(replace_file(folder.file("kvd.toml"), "new").ok());
+  const auto file = linked_file(folder.file("kvd.toml"));
+  ASSERT_TRUE(file.ok());
+  ASSERT_TRUE(replace_file(*file, "new").ok());
   EXPECT_TRUE(std::filesystem::is_symlink(folder.file("kvd.toml")));
   std::string text;
   std::ifstream(folder.file("real.toml")) >> text;
   EXPECT_EQ(text, "new");
+}
+
+TEST(SettingsFile, ALinkToNowhereAndOneOfAnotherUserAreRefused) {
+  const test::RuntimeFolder folder;
+  const std::string link = folder.file("kvd.toml");
+  std::filesystem::create_symlink("real.toml", link);
+  EXPECT_EQ(linked_file(link).error().code, ErrorCode::kInvalidArgument);
+  std::ofstream(folder.file("real.toml")) << "old";
+  ASSERT_TRUE(linked_file(link).ok());
+  if (::geteuid() != 0) GTEST_SKIP() << "root alone makes links of others";
+  ASSERT_EQ(::lchown(link.c_str(), 65534, 65534), 0);
+  EXPECT_EQ(linked_file(link).error().code, ErrorCode::kPermissionDenied);
 }
 
 }  // namespace
