@@ -276,9 +276,14 @@ bool is_of_this_machine(std::string_view url) {
   url.remove_prefix(std::min(url.size(), std::string_view("http://").size()));
   const std::size_t bracket = url.starts_with('[') ? url.find(']') : 0;
   const std::string_view host = url.substr(0, url.find_first_of(":/", bracket));
-  return host == "localhost" || host == "[::1]" ||
-         (host.starts_with("127.") &&
-          host.find_first_not_of("0123456789.") == std::string_view::npos);
+  url.remove_prefix(host.size());
+  const std::string_view port = url.substr(0, url.find('/'));
+  const auto all_of = [](std::string_view text, const char* allowed) {
+    return text.find_first_not_of(allowed) == std::string_view::npos;
+  };
+  return (port.empty() || all_of(port.substr(1), "0123456789")) &&
+         (host == "localhost" || host == "[::1]" ||
+          (host.starts_with("127.") && all_of(host, "0123456789.")));
 }
 
 /// The file in which a daemon of this machine keeps its token, if this user may read it. The token
