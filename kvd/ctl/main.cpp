@@ -142,7 +142,7 @@ void add_command(CLI::App& app, const std::string& name, const ViewCommand& comm
     sub->add_option("--since", arguments.choice.since_s, "None that is older, as 90s, 5m or 2h")
         ->transform(CLI::AsNumberWithUnit(
             std::map<std::string, double>{{"ms", 1e-3}, {"s", 1}, {"m", 60}, {"h", 3600}}))
-        ->check(CLI::PositiveNumber)
+        ->check(within(0.0, 31'536'000.0))
         ->type_name("TIME");
     sub->add_option("--level", arguments.choice.level, "None below it")
         ->check(CLI::IsMember({"info", "warning", "error"}));

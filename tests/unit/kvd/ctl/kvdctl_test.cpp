@@ -124,6 +124,7 @@ TEST_F(Kvdctl, WrongUsageExitsWithTwo) {
   EXPECT_EQ(run("status --url ftp://x").code, 2);
   EXPECT_EQ(run("status set a=1" + url()).code, 2);
   EXPECT_EQ(run("events --since=-5m" + url()).code, 2);
+  EXPECT_EQ(run("events --since=0" + url()).code, 0);
   EXPECT_EQ(run("drain node --deadline nan" + url() + token()).code, 2);
 }
 
