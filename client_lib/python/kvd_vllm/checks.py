@@ -19,7 +19,7 @@ from kvd_vllm import TESTED_VLLM
 
 # What a vLLM that lacks a name goes without.
 MEMORY, BLOCKS, SCHEDULING = "level 1", "level 2", "level 3"
-ELASTIC, EVENTS, TRACES, LAYERS = "elastic", "KV events", "traces", "layers"
+ELASTIC, EVENTS, TRACES, LAYERS, TIER = "elastic", "KV events", "traces", "layers", "kvd_vllm.tier"
 
 
 class Finding(NamedTuple):
@@ -69,6 +69,7 @@ _REQUEST = "vllm.v1.request"
 _POOL = "vllm.v1.core.block_pool"
 _SCHEDULER = "vllm.v1.core.sched.scheduler"
 _TRANSFER = "vllm.config.kv_transfer"
+_TIERING = "vllm.v1.kv_offload.tiering"
 
 # What is needed, by what goes without it. A level needs those before it.
 NEEDED = {
@@ -246,6 +247,18 @@ NEEDED = {
         Name(_POOL, "BlockPool.get_num_free_blocks", ("self",)),
         Name(_SCHEDULER, "Scheduler.reset_prefix_cache",
              ("self", "reset_running_requests", "reset_connector")),
+    ),
+    TIER: (
+        Name(_TIERING + ".async_lookup", "AsyncLookupManager.__init__", ("self", "tier_type")),
+        Name(_TIERING + ".base", "SecondaryTierManager.lookup", ("self", "key", "req_context")),
+        Name(_TIERING + ".base", "SecondaryTierManager.submit_store", ("self", "job_metadata")),
+        Name(_TIERING + ".base", "SecondaryTierManager.submit_load", ("self", "job_metadata")),
+        Name(_TIERING + ".base", "SecondaryTierManager.get_finished_jobs", ("self",)),
+        Name(_TIERING + ".base", "SecondaryTierManager.drain_jobs", ("self",)),
+        Name(_TIERING + ".base", "JobResult"),
+        Name(_TIERING + ".base", "TransferJob"),
+        *(Name("vllm.v1.kv_offload.base", each) for each in (
+            "Locality", "LookupResult", "Medium", "RequestOffloadingContext")),
     ),
 }  # fmt: skip
 NAMES = tuple(name for names in NEEDED.values() for name in names)
