@@ -47,6 +47,8 @@ def rows() -> list[Row]:
             Row(engine, "LLaMA with LoRA adapters, other weights under its name", {second: f"{begin}contents"}),
             Row(engine, "LLaMA on two workers, tensor or pipeline parallel",
                 {each: f"{begin}ranks" for each in (first, second, third)}),
+            Row(engine, "LLaMA with streamed layers", {first: f"{begin}layers"}),
+            Row(engine, "LLaMA with windows, below vLLM's own CPU tier", {second: f"{begin}tier_processes"}),
             Row(engine, "MLA, an embedding model: level 1 alone", {first: f"{begin}cannot_park"}),
         ]  # fmt: skip
     lock = (ROOT / "client_lib/llama/package.json").read_text()
