@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-import sys
 from typing import Any
 
 from torch import nn
 
+from kvd_vllm.doors.callers import callers
 from kvd_vllm.identity import UNEXPECTED, NoIdentity, weights_of, without_origin
 
 # Change this where bytes that were stored by an older version of this package must not be found.
@@ -28,13 +28,7 @@ class Refused(Exception):
 def scheduler_of_caller() -> Any:
     """The scheduler that makes a storage; None: there is none. SGLang gives a storage only its pool,
     and makes it while the scheduler begins or runs a command of its operator."""
-    frame = sys._getframe(1)
-    while frame is not None:
-        owner = frame.f_locals.get("self")
-        if hasattr(owner, "tp_worker") and hasattr(owner, "server_args"):
-            return owner
-        frame = frame.f_back  # type: ignore[assignment]
-    return None
+    return next((each for each in callers() if hasattr(each, "tp_worker") and hasattr(each, "server_args")), None)
 
 
 def model_of(scheduler: Any) -> nn.Module:

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from kvd_vllm import TESTED_VLLM
+from kvd_vllm.doors.callers import callers
 
 
 # What a vLLM that lacks a name goes without.
@@ -394,11 +395,6 @@ def _fault_of_methods(kind: Any, bases: Any, but: tuple[str, ...] = ()) -> str:
 def vllms_transfer() -> Any:
     """The kv_transfer_config that the scheduler which makes a connector reads, in its place. A
     MultiConnector gives its connectors a copy."""
-    frame = sys._getframe(1)
-    while frame is not None:
-        config = getattr(frame.f_locals.get("self"), "vllm_config", None)
-        transfer = getattr(config, "kv_transfer_config", None)
-        if transfer is not None:
-            return transfer
-        frame = frame.f_back  # type: ignore[assignment]
-    return None
+    configs = (getattr(owner, "vllm_config", None) for owner in callers())
+    transfers = (getattr(config, "kv_transfer_config", None) for config in configs)
+    return next((each for each in transfers if each is not None), None)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import queue
-import sys
 import threading
 from array import array
 from collections import deque
@@ -24,6 +23,7 @@ from vllm.v1.engine import EngineCoreRequestType
 from vllm.v1.kv_cache_interface import get_kv_cache_spec_kind
 
 from kvd_vllm.copies import Cursor, Labels, Source
+from kvd_vllm.doors.callers import callers
 
 if TYPE_CHECKING:
     import kvd_client
@@ -51,12 +51,10 @@ class _Block:
 def waker_of_caller() -> Callable[[], None]:
     """Makes an idle engine take a step: it waits for requests, and asks its connector nothing meanwhile. The
     engine is found on the stack of the call that makes its connector."""
-    frame = sys._getframe(1)
-    while frame is not None:
-        waiting = getattr(frame.f_locals.get("self"), "input_queue", None)
+    for owner in callers():
+        waiting = getattr(owner, "input_queue", None)
         if isinstance(waiting, queue.Queue):
             return functools.partial(waiting.put_nowait, (EngineCoreRequestType.WAKEUP, None))
-        frame = frame.f_back  # type: ignore[assignment]
     return lambda: None
 
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import sys
 import time
 import weakref
 from collections import deque
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 
 from kvd_vllm import identity
+from kvd_vllm.doors.callers import callers
 from kvd_vllm.glances import Glances, Look
 from kvd_vllm.identity import UNEXPECTED, NoIdentity
 from kvd_vllm.memory import logger
@@ -33,13 +33,8 @@ _BUSY, _PAUSE, _TENSOR_S = 100, 2, 20e-6
 def runner_of_caller() -> Any:
     """The model runner of the worker that calls a connector; None: there is none. vLLM gives a
     connector only the KV cache, and its worker makes that call itself."""
-    frame = sys._getframe(1)
-    while frame is not None:
-        runner = getattr(frame.f_locals.get("self"), "model_runner", None)
-        if callable(getattr(runner, "get_model", None)):
-            return runner
-        frame = frame.f_back  # type: ignore[assignment]
-    return None
+    runners = (getattr(owner, "model_runner", None) for owner in callers())
+    return next((each for each in runners if callable(getattr(each, "get_model", None))), None)
 
 
 def models_of(runner: Any) -> dict[str, nn.Module]:

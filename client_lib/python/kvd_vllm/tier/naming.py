@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import hashlib
 import json
-import sys
 from dataclasses import asdict
 from typing import Any
 
+from kvd_vllm.doors.callers import callers
 from kvd_vllm.identity import UNEXPECTED, NoIdentity, identity_of, private
 from kvd_vllm.loaded import models_of
 from kvd_vllm.memory import logger
 
 # Change this where bytes that were stored by an older version of this package must not be found.
 _FORMAT = "kvd_vllm tier 1"
-# What of vLLM's OffloadingConfig, and of what it says of workers, is no matter to the bytes of a block.
+# Fields of vLLM's OffloadingConfig, and of its part about workers, that the bytes of a block do not depend on.
 _NO_MATTER = (
     "engine_id", "extra_config", "enable_kv_cache_events", "model",
     "rank", "data_parallel_index", "data_parallel_rank_local",
@@ -27,13 +27,7 @@ _NO_MATTER = (
 
 def engine_of_caller() -> Any:
     """vLLM's engine that makes a tier; None: there is none."""
-    frame = sys._getframe(1)
-    while frame is not None:
-        owner = frame.f_locals.get("self")
-        if hasattr(owner, "model_executor") and hasattr(owner, "vllm_config"):
-            return owner
-        frame = frame.f_back  # type: ignore[assignment]
-    return None
+    return next((each for each in callers() if hasattr(each, "model_executor") and hasattr(each, "vllm_config")), None)
 
 
 def name_of(config: Any, engine: Any) -> str:
