@@ -29,6 +29,7 @@ union AnyAddress {
   sockaddr_in6 v6;
 };
 
+/// `text` is an address: the configuration refuses names.
 AnyAddress address_of(const std::string& text, std::uint16_t port) {
   AnyAddress address{};
   if (::inet_pton(AF_INET6, text.c_str(), &address.v6.sin6_addr) == 1) {
@@ -39,9 +40,7 @@ AnyAddress address_of(const std::string& text, std::uint16_t port) {
   address = {};
   address.v4.sin_family = AF_INET;
   address.v4.sin_port = htons(port);
-  if (::inet_pton(AF_INET, text.c_str(), &address.v4.sin_addr) != 1) {
-    address.v4.sin_addr.s_addr = htonl(INADDR_LOOPBACK);  // "localhost"
-  }
+  (void)::inet_pton(AF_INET, text.c_str(), &address.v4.sin_addr);
   return address;
 }
 
