@@ -62,7 +62,8 @@ Result<transport::ZmqSocket> bind(int type, const std::string& endpoint) {
   if (!is_of_this_machine(endpoint)) {
     return make_error(ErrorCode::kInvalidArgument,
                       "KV events tell the tokens of prompts, so " + endpoint +
-                          " is refused: take tcp://127.0.0.1:PORT or ipc://PATH");
+                          " is refused: take tcp://127.0.0.1:PORT, with a PORT from 1 to 65535, or "
+                          "ipc://PATH");
   }
   KVD_ASSIGN_OR_RETURN(transport::ZmqSocket socket, transport::ZmqSocket::create(type));
   KVD_TRY(socket.set(ZMQ_LINGER, 0));
