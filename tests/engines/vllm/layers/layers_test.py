@@ -4,10 +4,12 @@ that has memory for all, bit for bit where the batches are the same.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
 import signal
+import subprocess
 import time
 import unittest
 from collections.abc import Callable
@@ -199,7 +201,8 @@ class Layers(unittest.TestCase):
             ) as engine:  # fmt: skip
                 engine.wait_for_pause()
                 engine.go_on()
-                time.sleep(wait_s)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    engine.process.wait(wait_s)
                 if who == "kvd":
                     self.kvd.kill()
                     found = engine.answers()[0]

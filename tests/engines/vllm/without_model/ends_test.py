@@ -32,8 +32,8 @@ PROGRAMS = Path(os.environ["KVDTEST_BIN_DIR"])
 PLUGIN = PROGRAMS.parent / "lib" / "libggml-kvd.so"
 PAGE, BLOCKS = SLAB // 16, 48
 VLLM, LLAMA, GROWN = 2 * BLOCKS * LAYERS * PAGE, 4 * SLAB, 2 * SLAB  # bytes of regions
-SLABS = 22  # of HBM, with 18 of them lent
-HEAD = 5 * TOKENS  # of a prompt
+SLABS = 22  # HBM has these, and lends 18
+HEAD = 5 * TOKENS  # a prompt begins with so many that are looked for
 
 
 def slabs_of(pid: int) -> set[str]:
@@ -96,7 +96,7 @@ class Ends(unittest.TestCase):
             self.addCleanup(rig.close)
         # Few enough for DRAM to have them all: kvd forgets with its life who was used last.
         self.prompts = [self.some_tokens(self.rigs[0], at) for at in range(6, 300, 6)]
-        self.under_way: list[set[str]] = [set(), set()]  # of each rig, while kvd was away
+        self.under_way: list[set[str]] = [set(), set()]  # by rig: requests that it had while kvd was away
         self.llama = self.enterContext(Llama(self.kvd, folder))
 
     def step(self) -> None:

@@ -79,13 +79,20 @@ TEST(SettingsFile, ALinkToItStaysOne) {
   EXPECT_EQ(text, "new");
 }
 
-TEST(SettingsFile, ALinkToNowhereAndOneOfAnotherUserAreRefused) {
+TEST(SettingsFile, ALinkToNowhereIsRefused) {
   const test::RuntimeFolder folder;
   const std::string link = folder.file("kvd.toml");
   std::filesystem::create_symlink("real.toml", link);
   EXPECT_EQ(linked_file(link).error().code, ErrorCode::kInvalidArgument);
   std::ofstream(folder.file("real.toml")) << "old";
-  ASSERT_TRUE(linked_file(link).ok());
+  EXPECT_TRUE(linked_file(link).ok());
+}
+
+TEST(SettingsFile, ALinkOfAnotherUserIsRefused) {
+  const test::RuntimeFolder folder;
+  const std::string link = folder.file("kvd.toml");
+  std::ofstream(folder.file("real.toml")) << "old";
+  std::filesystem::create_symlink("real.toml", link);
   if (::geteuid() != 0) GTEST_SKIP() << "root alone makes links of others";
   ASSERT_EQ(::lchown(link.c_str(), 65534, 65534), 0);
   EXPECT_EQ(linked_file(link).error().code, ErrorCode::kPermissionDenied);
