@@ -88,8 +88,8 @@ class Ends(KVConnectorWorkerMetadata):
     """The worker's side to the scheduler's: copies of which kvd no longer touches any byte
     (`refused`: the worker did not ask for them, because it computes something else now), what
     became of an elastic KV cache, the name of the cache (once, with the first step) and the weights
-    that it stands for, and the identity of weights and adapters that were asked for or have changed. `others`: what other
-    workers said in the same step."""
+    that it stands for, and the identity of weights and adapters that were asked for or have changed.
+    `others`: what other workers said in the same step."""
 
     done: list[int] = field(default_factory=list)
     failed: list[int] = field(default_factory=list)
@@ -100,7 +100,7 @@ class Ends(KVConnectorWorkerMetadata):
     weights: str = ""
     adapters: dict[AdapterKey, Adapter] = field(default_factory=dict)
     rank: int = 0
-    block_bytes: int = 0  # of this worker's part of a block
+    block_bytes: int = 0  # a block's part that this worker has
     others: list[Ends] = field(default_factory=list)
 
     def aggregate(self, other: KVConnectorWorkerMetadata) -> KVConnectorWorkerMetadata:

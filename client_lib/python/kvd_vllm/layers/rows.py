@@ -61,7 +61,7 @@ class Rows:
         self._late: list[Part] = []
         self._aside: dict[int, float] = {}  # pages of loads that failed: until when kvd may write them
         self._kvds: set[int] = set()  # rows that kvd may have
-        self._dead: list[int] = []  # those of them that are to be dropped
+        self._dead: list[int] = []  # rows that kvd may have and is to drop
         self._told: set[type[kvd_client.KvdError]] = set()
 
     def begin_step(self, wait: bool = False) -> set[int]:

@@ -66,7 +66,7 @@ class Table:
         self._dead: list[int] = []
         self._aside: set[int] = set()
         self._sound: dict[int, int] = {}  # by name, its tokens from the first on that are as they should be
-        self._requests: Sequence[Running] = []  # of the step
+        self._requests: Sequence[Running] = []  # what the step computes
 
     def release(self, names: Iterable[int]) -> None:
         """The content of these blocks is not needed any more."""
