@@ -91,7 +91,7 @@ class Block:
         return f"{Path(self.page).name}:{self.line}"
 
     def commands(self) -> list[str]:
-        """Its lines, those that a backslash goes on with as one."""
+        """Its lines. Lines that end with a backslash are joined with the next one."""
         joined = re.sub(r"\\\n", "\\\\\0", self.text)
         return [line.replace("\0", "\n") for line in joined.splitlines() if line.strip()]
 
@@ -111,7 +111,7 @@ def blocks(page: str) -> list[Block]:
 
 
 def script(page: str, left_out: dict[str, str]) -> str:
-    """For `sh -e`. ValueError where something is to be left out that is not there."""
+    """The block as `sh -e` gets it. ValueError where a line that is to be left out is missing."""
     lines, used = ["exec 2>&1"], set()
     for block in blocks(page):
         if block.file:

@@ -9,7 +9,7 @@ namespace {
 
 constexpr std::string_view kNames[kMediums] = {"GPU", "CPU", "STORAGE"};
 
-/// As much of MessagePack as events need, each value in its shortest form.
+/// The part of MessagePack that events need, each value in its shortest form.
 class Writer {
  public:
   void nil() { byte(0xc0); }

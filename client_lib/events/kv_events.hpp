@@ -8,7 +8,7 @@
 
 namespace kvd::events {
 
-/// Where blocks are, as consumers know it: vLLM's three names.
+/// The kind of memory that blocks are in, by the three names that vLLM and its consumers use.
 enum class Medium : std::uint8_t { kGpu, kCpu, kStorage };
 constexpr std::size_t kMediums = 3;
 

@@ -12,8 +12,8 @@
 namespace kvd::events {
 namespace {
 
-/// As vLLM's `hwm` and `buffer_steps`.
-/// Bytes of a part that comes in: a topic, or a number. Whoever sends more is cut off.
+/// The same limits as vLLM's `hwm` and `buffer_steps`, and how long one incoming part may be: a
+/// topic or a number. A peer that sends more is cut off.
 constexpr std::int64_t kLongestQuestion = 4096;
 constexpr int kMostWaiting = 100'000;
 constexpr std::uint64_t kMostReplayed = 10'000;
@@ -38,7 +38,7 @@ std::uint64_t from_big_endian(std::string_view bytes) {
   return value;
 }
 
-/// A message of these parts, or none of it.
+/// Sends a message of these parts, or nothing at all.
 void send(void* socket, std::initializer_list<std::string_view> parts) {
   for (const auto* part = parts.begin(); part != parts.end(); ++part) {
     const int more = part + 1 == parts.end() ? 0 : ZMQ_SNDMORE;
@@ -87,7 +87,7 @@ Publisher::Publisher(Publisher&&) noexcept = default;
 Publisher::~Publisher() = default;
 
 Result<Publisher> Publisher::open(Config config) {
-  // To consumers a PUB socket, that is told of them.
+  // Consumers see a PUB socket; this end learns of each that subscribes.
   KVD_ASSIGN_OR_RETURN(transport::ZmqSocket events, bind(ZMQ_XPUB, config.endpoint));
   KVD_TRY(events.set(ZMQ_XPUB_VERBOSE, 1));
   auto sockets = std::make_unique<Sockets>(Sockets{std::move(events), std::nullopt});

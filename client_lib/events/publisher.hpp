@@ -41,8 +41,8 @@ class Publisher {
 
   /// Never waits: who does not read loses batches, and asks for them.
   void publish(const std::vector<KvEvent>& events);
-  /// Answers who asks, for so long. `all`: all there is, as published so far. True: somebody has
-  /// come, and all there is belongs into the next batch.
+  /// Answers consumers' questions for this long. `all` is the whole content, as published so far.
+  /// True: somebody has come who needs the whole content in the next batch.
   [[nodiscard]] bool serve(std::chrono::milliseconds patience,
                            const std::function<std::vector<KvEvent>()>& all);
 

@@ -120,7 +120,7 @@ bool View::is_behind_a_gap(const Block& block) const {
   return above == blocks_.end() || above->second.told == 0;
 }
 
-// Announces the block, and those behind it, as they are now.
+// Announces the block and its successors as they are now.
 void View::settle(const Digest& digest) {
   Block& block = blocks_.at(digest);
   const Mediums now = is_behind_a_gap(block) ? 0 : block.there;

@@ -31,7 +31,8 @@ class EventList {
  private:
   const std::uint32_t block_tokens_;
   std::vector<KvEvent> all_;
-  /// Where the last event of each medium is, behind which there are stores alone; none: nowhere.
+  /// The position of the last event of each medium after which there are only stores; none: no
+  /// event.
   std::optional<std::size_t> open_[kMediums];
 };
 
@@ -50,12 +51,12 @@ class View {
   explicit View(std::uint32_t block_tokens) : block_tokens_(block_tokens), news_(block_tokens) {}
 
   void hear(const kvd_client::CacheChanges& changes);
-  /// kvd is gone, and all with it.
+  /// kvd is gone, and with it everything that it held.
   void clear();
   /// What has happened since the last call.
   [[nodiscard]] std::vector<KvEvent> take() { return news_.take(); }
   [[nodiscard]] bool has_news() const { return !news_.empty(); }
-  /// All that is announced, behind an AllBlocksCleared.
+  /// Everything that is announced, preceded by an AllBlocksCleared.
   [[nodiscard]] std::vector<KvEvent> all() const;
 
  private:
@@ -66,7 +67,7 @@ class View {
     std::string lora;
     std::vector<std::uint32_t> tokens;  ///< none: kvd has not told of it
     Mediums there = 0;                  ///< where kvd has it
-    Mediums told = 0;                   ///< the same, as it was announced
+    Mediums told = 0;                   ///< the same as it was announced
     std::set<Digest> children;
   };
   using Blocks = std::map<Digest, Block>;

@@ -14,8 +14,8 @@ class BlockAccess {
   enum class Purpose { kRead, kWrite };
 
   virtual ~BlockAccess() = default;
-  /// The CPU's view of the bytes at `address`, valid until the next open(). Read it, or write all
-  /// of it and have close() put it there.
+  /// The CPU's view of the bytes at `address`, valid until the next open(). Read it; or write all
+  /// of it, and close() puts it into the block.
   virtual kvd_client::Result<std::byte*> open(std::byte* address, std::size_t bytes,
                                               Purpose purpose) = 0;
   /// Puts what the view of the last open() holds at `address`.
@@ -29,8 +29,7 @@ class BlockAccess {
   BlockAccess& operator=(const BlockAccess&) = default;
 };
 
-/// For the memory that the session lends.
-/// Errors: Unsupported, DeviceError.
+/// Access to the memory that the session lends. Errors: Unsupported, DeviceError.
 kvd_client::Result<std::unique_ptr<BlockAccess>> access_to(const kvd_client::SessionInfo& session);
 
 /// What access_to() does for CUDA memory; a program built without CUDA is never given any.

@@ -1,6 +1,6 @@
 #include "client_lib/examples/block_access.hpp"
 
-/// Where kvd-pattern is built without the headers of CUDA.
+/// Used where kvd-pattern is built without the headers of CUDA.
 namespace kvd_pattern {
 
 std::uint32_t usable_memory() { return kvd_client::kHostMemory; }

@@ -25,7 +25,7 @@ constexpr std::chrono::seconds kStatsTimeout{1};
 
 Status ok() { return std::monostate(); }
 
-/// Where in a block the KV of a token in a layer stands: layer by layer, token by token.
+/// Where the KV of one token in one layer stands within a block: layer by layer, token by token.
 std::size_t offset_in_block(const kvd_client::ModelShape& shape, std::uint32_t layer,
                             std::uint64_t token) {
   const std::size_t row = std::size_t{layer % shape.layers_per_block} * shape.block_tokens;
@@ -89,8 +89,8 @@ Status PatternEngine::run_all() {
   return status.ok() ? part() : status;
 }
 
-// The session of all ranks ends with the first that leaves. Another step is answered only once the
-// others took the one before, so they have run what was left to run, too.
+// The session of all ranks ends with the first rank that leaves. A step is answered only when the
+// other ranks have taken the one before. So once this step is answered they have run everything.
 Status PatternEngine::part() {
   if (options_.group.ranks == 0) return ok();
   const auto step = client_.step({}, iteration_, 0, left());
@@ -135,8 +135,8 @@ Status PatternEngine::start_over() {
 
 Status PatternEngine::iterate() {
   const auto begin = Clock::now();
-  // In a group another rank may be quicker and end the session with this step, so the rotations are
-  // read before it.
+  // In a group, a quicker rank may end the session with this step, so the rotations are read before
+  // it.
   if (open_.empty() && options_.group.ranks > 0) read_rotations();
   const auto step = client_.step(reports_, iteration_, 0, left());
   if (!step.ok()) return step.error();

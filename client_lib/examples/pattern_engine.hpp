@@ -46,11 +46,12 @@ class PatternEngine {
 
   kvd_client::Status run_all();
   kvd_client::Status part();
-  /// A rank may find that another one has told of the end, and left.
+  /// This rank may find that another rank has announced the end and left.
   [[nodiscard]] bool ended_with_group(const kvd_client::Status& status) const;
   kvd_client::Status iterate();
   kvd_client::Status submit_all();
-  /// Layer group by layer group for the whole batch, as a model would: streamed ones come in turn.
+  /// Goes layer group by layer group through the whole batch, as a model would, so streamed groups
+  /// come in order.
   kvd_client::Status run_batch(const kvd_client::StepResult& step);
   kvd_client::Status begin(const kvd_client::RunEntry& entry);
   kvd_client::Status run_group(const kvd_client::RunEntry& entry, std::uint32_t group);

@@ -28,8 +28,8 @@ Status check(const Extras& extras) {
 /// The items that lie in the block, at least in part.
 Items items_in(const Extras& extras, Tokens begin, Tokens end) {
   Items items(extras.items);
-  // vLLM does it this way, so it is part of the identity: in a block that an answer completed it
-  // looks at the last item alone.
+  // vLLM looks only at the last item in a block that an answer completed. This is part of the
+  // identity, so it is the same here.
   const bool completed_by_answer = begin > Tokens(0) && end > extras.prompt;
   if (completed_by_answer && !items.empty()) items = items.last(1);
   const auto first = std::find_if(items.begin(), items.end(),

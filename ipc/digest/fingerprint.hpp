@@ -9,11 +9,12 @@
 
 namespace kvd::digest {
 
-/// All that the bytes of a block depend on, beside the tokens and the extra keys of its digest.
+/// Everything besides the tokens and the extra keys of its digest that the bytes of a block depend
+/// on.
 struct BlockFacts {
   std::string model;                  ///< name and revision of the weights
   std::string dtype;                  ///< of the cached numbers
-  std::string layout;                 ///< how they lie in the block, in the engine's words
+  std::string layout;                 ///< how the layers lie in a block, in the engine's words
   std::uint32_t rank = 0, ranks = 1;  ///< of the tensor-parallel group
   std::uint32_t first_layer = 0;
   Layers layers;

@@ -41,7 +41,7 @@ class Outbox {
   std::vector<Piece> pieces_;  // guarded by mutex_
 };
 
-/// How an answer ended, and how much of it waits until then. Owner: thread-safe.
+/// How an answer ended, and how much of it is still to be sent. Owner: thread-safe.
 class Outcome {
  public:
   void end(bool sent);
@@ -88,8 +88,8 @@ class Exchange {
   [[nodiscard]] bool may_be_chunked() const { return !manner_.no_chunks; }
   /// A whole answer with a body of JSON or, where `type` says so, of another kind.
   void answer(int status, const std::string& body, std::string_view type = "application/json");
-  /// Calls back once when the answer has ended, and says whether all of it was sent: at once if it
-  /// has ended already, else on the front's thread.
+  /// Calls back once when the answer has ended, and tells whether all of it was sent. If the answer
+  /// has ended already it calls back at once, else on the front's thread.
   void on_end(std::function<void(bool sent)> call) { outcome_->on_end(std::move(call)); }
   [[nodiscard]] std::shared_ptr<const Outcome> outcome() const { return outcome_; }
 

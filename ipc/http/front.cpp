@@ -218,7 +218,7 @@ void Front::hand_on(Connections::iterator it) {
       std::make_shared<Exchange>(outbox_, it->second.outcome, it->first, Manner{head, request.old});
   it->second.phase = Phase::kAnswering;
   watch(it, 0);
-  // A balancer asks this to see whether anybody is there, unless it is told to ask for more.
+  // A load balancer asks this by default, to see whether the port answers.
   if (request.method == "OPTIONS" && (request.target == "*" || request.target == "/")) {
     return exchange->answer(200, "");
   }

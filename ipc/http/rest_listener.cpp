@@ -50,7 +50,7 @@ void limit_threads(std::size_t threads) {
   });
 }
 
-/// What the library keeps with a request until its response is there.
+/// What the library keeps with a request until its response exists.
 struct Context final : web::http::details::_http_server_context {
   explicit Context(std::shared_ptr<Exchange> one) : exchange(std::move(one)) {}
   std::shared_ptr<Exchange> exchange;

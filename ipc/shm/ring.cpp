@@ -37,7 +37,7 @@ bool RingWriter::take_sleeper() {
 }
 
 void RingWriter::put(std::uint64_t position, std::span<const std::byte> bytes) {
-  if (bytes.empty()) return;  // its data may be null, which memcpy may not be given
+  if (bytes.empty()) return;  // an empty frame's data may be null, and memcpy must not get null
   const std::size_t at = position % data_.size();
   const std::size_t first = std::min(bytes.size(), data_.size() - at);
   std::memcpy(data_.data() + at, bytes.data(), first);

@@ -141,7 +141,7 @@ bool UnixListener::is_taken(const std::string& path, int type) {
 void UnixListener::remove_own(const std::string& path, int type) {
   const auto address = unix_address(path);
   if (!address.ok()) return;
-  // Another thread may be between bind() and listen(): it answers in a moment.
+  // Another thread may be between bind() and listen(). It will answer in a moment.
   constexpr int kTries = 50;
   for (int i = 0; i < kTries; ++i) {
     const UniqueFd probe = new_socket(type);

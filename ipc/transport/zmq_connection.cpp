@@ -18,7 +18,7 @@ constexpr std::size_t kLargestBuffer = ZmtpPeer::kMaxHead + wire::kMaxCommandFra
 
 bool would_wait() { return errno == EAGAIN || errno == EWOULDBLOCK; }
 
-/// As recv() without waiting. Descriptors that come with the bytes go to `closer`.
+/// Like recv() without waiting. Descriptors that come with the bytes go to `closer`.
 ssize_t receive_bytes(int socket, std::span<std::byte> into, Closer* closer) {
   ssize_t got = 0;
   if (closer == nullptr) {

@@ -32,12 +32,12 @@ class ZmqConnection {
   struct Owner {
     uid_t uid = 0;
     pid_t pid = 0;
-    User user{};  ///< whose share of what is kept it has
+    User user{};  ///< the user whose share of the kept bytes this connection uses
   };
 
   using Kept = FairShares<User>;  ///< in bytes
   struct Bounds {
-    std::size_t unread_answers = 0;  ///< that may wait for the peer
+    std::size_t unread_answers = 0;  ///< answers that may wait for the peer
     Kept& kept;                      ///< outlives the connection
   };
 

@@ -22,7 +22,7 @@ constexpr std::byte kMajor{3};
 constexpr std::byte kLong{2};
 constexpr std::byte kCommand{4};
 
-/// Socket type and identity, and what else a library may tell of itself.
+/// Reads the socket type and the identity; a library may send other properties as well.
 constexpr std::size_t kMaxCommand = 1024;
 constexpr std::size_t kMaxPingContext = 16;
 

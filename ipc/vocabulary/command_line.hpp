@@ -58,8 +58,8 @@ inline std::string misspelt(const CLI::App& app, int argc, char** argv) {
   return "";
 }
 
-/// Reads the command line into what the app is bound to. A value: the status to end with, 0 where
-/// help or the version was asked for, and 2 for wrong usage, which a person has been told.
+/// Reads the command line into the variables that the app is bound to. A value is the status to end
+/// with: 0 where help or the version was asked for, 2 for wrong usage, which has been reported.
 inline std::optional<int> parse_command_line(CLI::App& app, int argc, char** argv) {
   try {
     app.parse(argc, argv);

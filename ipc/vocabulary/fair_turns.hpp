@@ -26,8 +26,8 @@ class FairTurns {
     // A key that has taken less than the others counts like one that was never here.
     std::erase_if(taken_, [&](const auto& entry) { return entry.second < level_; });
   }
-  /// The entry of the map, by key, that is next; `but`: an entry other than this. Precondition:
-  /// there is one.
+  /// The entry of the map whose turn is next, by key. `but` excludes one entry. Precondition: there
+  /// is one.
   template <class Map>
   [[nodiscard]] typename Map::iterator next(Map& map, std::optional<Key> but = {}) {
     const auto rank = [&](const auto& entry) {

@@ -9,7 +9,7 @@
 
 namespace kvd {
 
-/// For people: "21.3 GiB", rounded down.
+/// Formats a size for people, rounded down: "21.3 GiB".
 inline std::string human_size(Bytes size) {
   constexpr std::pair<std::int64_t, const char*> kUnits[] = {
       {50, "PiB"}, {40, "TiB"}, {30, "GiB"}, {20, "MiB"}, {10, "KiB"}};
@@ -23,7 +23,7 @@ inline std::string human_size(Bytes size) {
   return std::to_string(size.value) + " B";
 }
 
-/// For people: "80 ms", "5.2 s", "90 s".
+/// Formats a time for people: "80 ms", "5.2 s", "90 s".
 inline std::string human_time(Nanoseconds time) {
   const double seconds = to_seconds(time);
   char text[32];

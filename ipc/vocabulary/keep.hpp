@@ -15,7 +15,7 @@ void keep_for_ever(std::unique_ptr<T> object) {
     std::mutex mutex;
     std::vector<std::shared_ptr<const void>> objects;
   };
-  static Kept& kept = *new Kept;  // never destroyed, or the objects would be, too
+  static Kept& kept = *new Kept;  // never destroyed, because that would destroy the objects
   const std::lock_guard lock(kept.mutex);
   kept.objects.emplace_back(std::move(object));
 }

@@ -25,8 +25,8 @@ inline std::size_t edit_distance(std::string_view a, std::string_view b) {
   return row.back();
 }
 
-/// What a program says of a word that is none of these: `"stauts" is no command; the nearest is
-/// status`, or "" where it is one of them, or like none.
+/// The hint for a word that is none of these: `"stauts" is no command; the nearest is status`. ""
+/// where the word is one of them, or resembles none.
 inline std::string misspelt(std::string_view word, std::string_view kind,
                             const std::vector<std::string>& names) {
   constexpr std::size_t kMostSlips = 2;

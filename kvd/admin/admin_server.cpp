@@ -98,7 +98,7 @@ void send(const http_request& request, const HttpResponse& answer) {
   });
 }
 
-/// No value: others answer the client from now on.
+/// Without a value, other code answers the client from now on.
 std::optional<HttpResponse> watch(Shared& shared, const http_request& request, HttpRequest asked) {
   HttpResponse first = shared.service.handle(asked);
   if (first.status != 200) return first;

@@ -246,7 +246,7 @@ Json plan_json(const core::PlanStatus& plan, std::size_t groups) {
           {"requests", std::move(requests)}};
 }
 
-/// The tokens of each request that are made and not yet due, as rotation is told them.
+/// How many tokens of each request are made and not yet due, as the rotation policy is told.
 std::map<RequestKey, std::int64_t> deposits(const ControllerStatus& status) {
   std::map<RequestKey, std::int64_t> found;
   for (const auto& input : status.rotation_inputs) {
@@ -293,7 +293,7 @@ Json request_json(const core::RequestStatus& r, Json slo_class, Json deposit) {
           {"age_s", r.age_s}};
 }
 
-/// As much as tells it from others.
+/// Enough of its beginning to tell it from others.
 std::string hex_start(const Digest& digest) { return hex(std::span(digest.bytes).first(8)); }
 
 }  // namespace

@@ -23,16 +23,16 @@ class LinkBackend final : public AdminBackend {
   static constexpr Nanoseconds kMoment = std::chrono::seconds(5);
   static constexpr Nanoseconds kHistory = std::chrono::minutes(15);
 
-  /// `on_broken` is called when the link is of no use any more; every answer is Unavailable then.
+  /// `on_broken` is called when the link cannot be used any more; every answer is Unavailable then.
   LinkBackend(link::Channel& channel, const Clock& clock, std::function<void()> on_broken)
       : channel_(channel), clock_(clock), on_broken_(std::move(on_broken)) {}
 
-  /// Until then answers are Unavailable: the link takes no questions before kvd has heard that this
-  /// end is ready.
+  /// Answers are Unavailable until kvd has heard that this end is ready: before that the link takes
+  /// no questions.
   void open();
 
-  /// To be called each kMoment, so that the history has no gaps while nobody asks. What it sees is
-  /// shown to nobody: it may be older than what they have just done.
+  /// Call this once every kMoment, so that the history has no gaps while nobody asks. Its snapshot
+  /// is shown to nobody: it may be older than a change that somebody has just made.
   void keep_history();
 
   Result<std::shared_ptr<const Snapshot>> snapshot() override;
@@ -41,9 +41,9 @@ class LinkBackend final : public AdminBackend {
   Status clear_cache(std::string_view token) override;
 
  private:
-  /// The answer's body behind its Verdict, which is Ok.
+  /// The answer's body, which follows its Verdict. The Verdict is Ok.
   Result<link::ByteVector> ask(link::Type type, std::span<const std::byte> body);
-  /// Asks kvd, and adds the answer to the history where it is time.
+  /// Asks kvd, and adds the answer to the history when the next sample is due.
   Result<std::shared_ptr<const Snapshot>> look();
 
   std::mutex mutex_;

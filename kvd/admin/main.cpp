@@ -97,8 +97,8 @@ int main(int argc, char** argv) {
   }
   if (!servers.ok()) ::_exit(1);
   backend.open();
-  // The servers' threads do all the work, but for the history, which goes on while nobody looks.
-  // kvd's death, and its wish that this process end, is the end of the link.
+  // The servers' threads do all the work, except for the history, which goes on while nobody looks.
+  // The link ends when kvd dies, or when it wants this process to end.
   const int moment_ms = static_cast<int>(LinkBackend::kMoment / std::chrono::milliseconds(1));
   for (;;) {
     if (servers->admin) backend.keep_history();

@@ -45,7 +45,7 @@ bool is_plain(std::string_view text) {
          std::all_of(text.begin(), text.end(), [](char c) { return c >= ' ' && c != '\x7f'; });
 }
 
-/// Each says what the value must be where it is wrong, and fills in the assignment where it is
+/// Each of these says what the value must be if it is wrong, and fills in the assignment if it is
 /// right.
 const char* fill(Assignment& out, const core::TuningField<std::string>&, const Json& value) {
   if (!value.is_string()) return "must be a string";
@@ -84,7 +84,8 @@ bool is_class_name(std::string_view name) {
   return !name.empty() && name.size() <= 32 && std::all_of(name.begin(), name.end(), allowed);
 }
 
-/// Follows existing keys alone, so its depth is that of the document, however deep the text nests.
+/// Follows only existing keys, so the depth is bounded by that of the document, however deep the
+/// text nests.
 class PatchReader {
  public:
   /// `prefix` is "" or the dotted path of the object with a dot behind it.
@@ -224,7 +225,8 @@ class PatchReader {
 
   MaybeRefusal read_domain(const std::string& name, const Json& tiers) {
     const std::string path = pointer("/domains", name);
-    if (!is_class_name(name)) {  // of what domains are named, too; the link would cut others off
+    if (!is_class_name(
+            name)) {  // the domains' names, too, because the link would cut off longer ones
       return Refusal{ErrorCode::kNotFound, "/domains", "no [[domain]] has such a name"};
     }
     if (!tiers.is_object()) return refuse(path, "must be an object with keys hbm, dram");

@@ -22,12 +22,12 @@ constexpr bool kSanitized = false;
 
 enum class Calls : std::uint8_t {
   kStarting,  ///< to listen, and to start threads
-  kServing,   ///< to answer clients that come, and to ask over what is open
+  kServing,   ///< calls for answering clients, and for asking over open descriptors
 };
 
-/// Every other system call is refused with EPERM, in all threads: among them all that open,
-/// connect, send descriptors, signal or trace others, or start programs. False where the kernel has
-/// no seccomp.
+/// Refuses every other system call with EPERM, in all threads. Among these are all calls that open,
+/// connect, send descriptors, signal or trace other processes, or start programs. False where the
+/// kernel has no seccomp.
 [[nodiscard]] bool allow_calls(Calls calls);
 
 }  // namespace kvd::admin::sandbox

@@ -102,7 +102,7 @@ void Watchers::tell(Watcher& watcher, const HttpResponse& answer) {
   const auto* bytes = reinterpret_cast<const std::uint8_t*>(event.data());
   try {
     watcher.out.putn_nocopy(bytes, event.size()).wait();
-    watcher.out.sync().wait();  // what is there is sent, without waiting for more
+    watcher.out.sync().wait();  // what is ready is sent, without waiting for more
   } catch (const std::exception&) {
     watcher.gone = true;
   }

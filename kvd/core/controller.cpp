@@ -98,7 +98,7 @@ void Controller::on(const Event& event, TimePoint now, std::vector<Effect>& effe
                  },
                  [&](const PlanReady& e) { parts.plans.on_plan(e); },
                  [&](const SlabRenewed& e) { house_->on_slab_renewed(e); },
-                 // Requests that waited for the disk go on.
+                 // Requests that waited for the disk can go on.
                  [&](const DiskOpened& e) {
                    house_->ground.disk.on_opened(e);
                    parts.claims.serve_everyone();
@@ -181,7 +181,7 @@ Bytes Controller::region_bytes(EngineId engine) const {
   return it == sessions.end() ? Bytes(0) : house_->parts.regions.region_bytes(it->second);
 }
 
-// First the work that nobody waits for, then the orders that all of it gave.
+// First comes the work that nobody waits for, then the orders that all of it gave.
 void Controller::House::end_event() {
   const bool given_up = ground.memory.go_on();
   if (ground.disk.go_on() || given_up) parts.claims.serve_everyone();

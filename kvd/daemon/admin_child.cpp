@@ -66,7 +66,7 @@ void pass_on_change_user() {
   }
 }
 
-/// In the forked child of a process with threads: system calls alone.
+/// This runs in the forked child of a process with threads, so it makes system calls only.
 [[noreturn]] void become(const char* program, char* const* environment, int socket,
                          bool changes_user) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -232,7 +232,7 @@ bool AdminChild::stopped(Nanoseconds timeout) const {
   return ::poll(&entry, 1, static_cast<int>(ms)) > 0;
 }
 
-// A process that does not end with its link is no longer what was started.
+// A process that does not end with its link is no longer the one that was started.
 std::string AdminChild::reap() {
   channel_.reset();
   if (pid_ <= 0) return "";

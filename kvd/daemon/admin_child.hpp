@@ -49,9 +49,9 @@ class AdminChild {
   Status spawn(Nanoseconds patience);
   Status greet(Nanoseconds patience);
   void run();
-  /// Until the link breaks or the end is wanted.
+  /// Serves until the link breaks or the daemon ends.
   void serve();
-  /// Whether the end is wanted. Waits for it, at most this long.
+  /// Waits at most this long, and returns whether the end is wanted.
   [[nodiscard]] bool stopped(Nanoseconds timeout) const;
   /// Makes sure that the process is gone. Returns how it ended: "exit status 1", "signal 6".
   std::string reap();

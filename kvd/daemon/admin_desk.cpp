@@ -29,7 +29,7 @@ Error malformed() {
   return make_error(ErrorCode::kInvalidArgument, "kvd-admin sent what is no question");
 }
 
-/// The time this takes depends on the lengths alone.
+/// The time that the comparison takes depends only on the lengths.
 bool equal_constant_time(std::string_view a, std::string_view b) {
   unsigned difference = a.size() == b.size() ? 0 : 1;
   for (std::size_t i = 0; i < a.size(); ++i) {

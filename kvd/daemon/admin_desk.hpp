@@ -36,7 +36,7 @@ class AdminDesk {
   [[nodiscard]] Result<ByteVector> snapshot();
   [[nodiscard]] Result<ByteVector> change(std::span<const std::byte> body);
   [[nodiscard]] Result<ByteVector> clear_cache(std::span<const std::byte> body);
-  /// One that is wrong is told.
+  /// Reports one that is wrong.
   [[nodiscard]] bool is_token(const admin::link::Token& sent);
 
   /// Waits where questions come faster than the bound allows.

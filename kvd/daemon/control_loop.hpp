@@ -34,14 +34,14 @@ class ControlLoop {
 
   /// Engines may attach when it returns. Errors: Unavailable when the kernel watches no more.
   [[nodiscard]] Status open();
-  /// Serves until `stopping`, and then by drain.to_remote until what is cached is written. Errors:
-  /// DeviceError when the device is lost.
+  /// Serves until `stopping`, and after that for drain.to_remote, until what is cached is written.
+  /// Errors: DeviceError when the device is lost.
   [[nodiscard]] Status serve(const std::atomic<bool>& stopping);
   /// After serve(): lets copies end and ends all sessions.
   void drain();
   /// After serve() with a lost device: no copy ends any more and no fence is written.
   void end_after_loss(const Error& error);
-  /// After both: no worker writes any more, and what is on disk has its index.
+  /// Call it after both: no worker writes any more, and what is on disk gets its index.
   void end_parts();
 
   [[nodiscard]] core::ControllerStatus status() const;
@@ -63,7 +63,7 @@ class ControlLoop {
   /// Frees all of the prefix cache that no request runs on. Ends once the disk, if there is one,
   /// has it written down.
   [[nodiscard]] std::shared_future<Status> clear_cache();
-  /// Tells each difference. Returns the whole tuning after a change of it, of the quotas, or of
+  /// Reports each difference. Returns the whole tuning after a change of it, of the quotas, or of
   /// what is in service. Errors: those of admin::link::changed() and drains_of().
   [[nodiscard]] Result<core::Tuning> change(
       const admin::link::Change& change, const std::vector<admin::link::Assignment>& assignments);

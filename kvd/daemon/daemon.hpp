@@ -75,7 +75,7 @@ class Daemon {
   /// A token was sent that is not the daemon's. Told once a minute at most; called by one thread.
   void refuse_token();
 
-  /// As it was started, with what the backend made of it.
+  /// The configuration that it was started with, completed by what the backend chose.
   [[nodiscard]] const Config& config() const { return config_; }
 
  private:

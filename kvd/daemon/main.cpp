@@ -40,11 +40,11 @@ constexpr int kNotYet = 75;
 /// The end of the process waits this long for its log: longer than a log that is read needs.
 constexpr Nanoseconds kLogPatience = std::chrono::milliseconds(500);
 
-/// A clean stop waits this long for what it still does once engines are told: longer than disks
-/// that answer need.
+/// A clean stop waits this long for the work that remains after engines are told: longer than disks
+/// need that answer at all.
 constexpr std::chrono::milliseconds kEndPatience{1500};
 
-/// By what the standard library throws where the process is too tightly bounded.
+/// What the standard library throws where the process's limits are too tight.
 int cannot_start(const char* what, const char* remedy) {
   std::fprintf(stderr, "kvd: cannot start: %s: %s\n", what, remedy);
   return 1;

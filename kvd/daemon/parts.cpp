@@ -171,7 +171,7 @@ std::unique_ptr<Disks> Parts::make_disks(const Shared& shared) {
       Disks::Settings{config.disk.path, config.disk.size, config.disk.floor});
 }
 
-// Engines that attach let go of what they map, and of what they know to be of no use any more.
+// Engines that attach again release what they map, and forget what they know to be useless.
 void Parts::make_missing(EventLog& log) {
   mover::SlabStore& memory = device->slabs();
   std::string lacking;

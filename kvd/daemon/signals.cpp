@@ -49,7 +49,8 @@ void Signals::start_reload() {
   }).detach();
 }
 
-// It is there before kvd has given up what it does not need, which each thread does for itself.
+// This thread exists before kvd gives up the privileges that it does not need, which each thread
+// does for itself.
 void Signals::run() {
   (void)keep_capabilities({}, Programs::kNone);
   for (;;) {

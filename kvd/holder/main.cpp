@@ -106,8 +106,8 @@ class Ear {
 
 /// Makes the forked child the program, with the environment and the descriptors that it expects.
 [[noreturn]] void become(char** program, const Kept& kept, const UniqueFd& mouth, pid_t holder) {
-  // Without the holder nobody would keep what the program stores, or stop it. A change of user
-  // clears this; kvd arms it again.
+  // Without the holder nobody would keep what the program stores, or stop it. Changing users clears
+  // this setting, so kvd sets it again.
   ::prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (::getppid() != holder) ::_exit(127);
   ::setpgid(0, 0);  // a terminal's ^C is the holder's to pass on
@@ -136,7 +136,7 @@ class Ear {
   ::_exit(127);
 }
 
-/// -1: there is no process for it now.
+/// -1: it has no process now.
 pid_t start(char** program, const Kept& kept, Ear& ear) {
   const UniqueFd mouth = ear.open();
   const pid_t holder = ::getpid(), child = ::fork();
@@ -177,7 +177,7 @@ class Holder {
   }
 
  private:
-  /// Before there is another thread, which they would come to.
+  /// Signals are blocked before there is another thread that would receive them.
   static UniqueFd take_signals() {
     sigset_t signals;
     sigemptyset(&signals);
@@ -274,8 +274,8 @@ int main(int argc, char** argv) {
     if (most == 0 || most > (1u << 20)) usage(2);
   }
   if (at >= argc) usage(2);
-  std::signal(SIGXFSZ, SIG_IGN);  // its log may be a file that may not grow
-  ::prctl(PR_SET_DUMPABLE, 0);    // it has all that is cached
+  std::signal(SIGXFSZ, SIG_IGN);  // its log may be a file that has reached its size limit
+  ::prctl(PR_SET_DUMPABLE, 0);    // it holds everything that is cached
   rlimit files{};
   if (::getrlimit(RLIMIT_NOFILE, &files) == 0) {
     files.rlim_cur = files.rlim_max;

@@ -49,7 +49,7 @@ std::optional<CopyJobs::Burst> CopyJobs::next(Urgency urgency, Ticket number, By
   return burst;
 }
 
-// What it copies from and to is not needed any more, and may be much.
+// The lists of what it copies are no longer needed, and may be long.
 void CopyJobs::stop_waiting(Job& job) {
   waiting_[static_cast<std::size_t>(job.order.urgency)].remove(job.order.owner, job.order.job);
   job.order.runs = RunCursor();

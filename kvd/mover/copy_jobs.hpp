@@ -46,8 +46,8 @@ class CopyJobs {
     bool in_place = false;  ///< from one place of a tier to another
   };
   void add(Order order);
-  /// Hands out no more of the job, and reports it as dropped once nothing of it is in flight. A job
-  /// that is all handed out ends as ever; an unknown one has ended.
+  /// Hands out nothing more of the job, and reports it as dropped once none of it is in flight. A
+  /// job that is all handed out ends as usual; an unknown one has ended.
   void drop(Ticket job);
 
   /// The next burst of the urgency, with the number that finished() is to be told; `but`: no burst

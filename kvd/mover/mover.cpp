@@ -158,8 +158,8 @@ bool Mover::submit_layers(Ticket number, Bytes limit) {
   return true;
 }
 
-// Where one domain's streams keep the link busy, another domain still gets the copies that it waits
-// for. Copies that nobody waits for have time.
+// If one domain's streams keep the link busy, another domain still gets the copies that it waits
+// for. Copies that nobody waits for are not urgent.
 bool Mover::submit_copy(Direction direction, Ticket number, Bytes limit,
                         std::optional<DomainId> but) {
   CopyJobs& jobs = lane(direction).jobs;

@@ -95,8 +95,8 @@ void Movers::part_ended(const core::CopyFinished& part, std::vector<core::CopyFi
   apart_.erase(part.ticket);
 }
 
-// Safety rule 1: after a failure no fence that is under way is published, as its session cannot go
-// on.
+// Safety rule 1: after a failure no fence that is under way is published, because its session
+// cannot go on.
 void Movers::publish(const Apart& copy) {
   const auto found = due_.find(copy.fence);
   if (found == due_.end()) return;

@@ -21,14 +21,14 @@ class Movers {
   /// All must outlive it.
   Movers(const std::vector<kernels::CopyQueues*>& backends, const SlabStore& slabs);
 
-  /// As Mover::copy. Precondition: all of it is of one device.
+  /// Like Mover::copy. Precondition: all of it belongs to one device.
   void copy(const core::CopySlots& copy, std::atomic<std::uint64_t>* fence);
   /// The same for one device or several. The fence is written here, in the order of its copies, so
   /// all copies with that fence have to come this way.
   void copy_apart(const core::CopySlots& copy, std::atomic<std::uint64_t>* fence);
-  /// As Mover::copy. A region is on one device.
+  /// Like Mover::copy. A region is on one device.
   void copy(const core::CopyRanges& copy);
-  /// As Mover::drop, of all its parts.
+  /// Like Mover::drop, for all parts of the copy.
   void drop(Ticket copy);
   void move(const core::MoveSlots& move) { movers_.front()->move(move); }
   void scrub(const core::Scrub& scrub);
@@ -38,7 +38,7 @@ class Movers {
   void poll(std::vector<core::CopyFinished>& finished);
   [[nodiscard]] bool busy() const;
   [[nodiscard]] bool awaits_progress() const;
-  /// As Mover::fall_asleep, of all of them.
+  /// Like Mover::fall_asleep, for all movers.
   [[nodiscard]] bool fall_asleep();
   /// Adds up all devices.
   [[nodiscard]] MoverCounters counters() const;

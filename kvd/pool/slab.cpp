@@ -18,8 +18,8 @@ std::string validate_class(const Slab& slab) {
 
 std::string validate_unassigned(const Slab& slab) {
   if (slab.region || slab.owner) return "an unassigned slab belongs to a region";
-  // Where nobody knows whose bytes an earlier daemon has left, they are zeroed before anybody gets
-  // them.
+  // If nobody knows whose bytes an earlier daemon has left, they are zeroed before the slab is
+  // handed out.
   const bool old_bytes = slab.use == SlabUse::kDirty || slab.use == SlabUse::kScrubbing;
   const bool known = slab.held() || slab.lent;
   if (known && !slab.domain) return "a slab that may hold bytes does not know whose";

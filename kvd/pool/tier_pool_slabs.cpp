@@ -1,4 +1,5 @@
-// Whole slabs: regions, mapping, scrubbing, new memory, the way from a class back to unassigned.
+// Whole slabs: regions, mapping, scrubbing, new memory, and the way from a class back to
+// unassigned.
 #include <algorithm>
 
 #include "ipc/vocabulary/check.hpp"

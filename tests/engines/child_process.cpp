@@ -29,7 +29,7 @@ int milliseconds_until(SteadyClock::time_point deadline) {
   return static_cast<int>(std::max<std::int64_t>(left.count(), 0));
 }
 
-/// In the forked child: nothing but system calls and exec.
+/// This runs in the forked child: it makes system calls only, and then exec.
 [[noreturn]] void become(const std::vector<char*>& arguments, const std::vector<char*>& variables,
                          int output, int errors) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -54,7 +54,7 @@ std::vector<char*> pointers_to(std::vector<std::string>& texts) {
 
 ChildProcess::ChildProcess(const ChildCommand& command)
     : errors_(memfd_create("child-stderr", MFD_CLOEXEC)) {
-  // At a memfd's own offset two threads of the child would write over each other's lines.
+  // With a memfd's own offset, two threads of the child would write over each other's lines.
   KVD_CHECK(fcntl(errors_.get(), F_SETFL, O_APPEND) == 0, "no append");
   std::array<int, 2> ends{};
   KVD_CHECK(pipe2(ends.data(), O_CLOEXEC) == 0, "no pipe");

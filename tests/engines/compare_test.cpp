@@ -24,7 +24,7 @@ class Compare : public ::testing::Test {
 
   static constexpr std::uint32_t kVocabulary = 4;
 
-  /// `steps` steps of which each has another token.
+  /// `steps` steps, each with a token of its own.
   std::string write(const std::string& name, int steps, float changed_logit = 0) {
     const auto* test = ::testing::UnitTest::GetInstance()->current_test_info();
     std::string path = ::testing::TempDir() + "/kvd-compare-" + test->name() + "-" + name;

@@ -24,7 +24,7 @@ class DaemonProcess {
 
   explicit DaemonProcess(int slabs);
 
-  /// SIGKILL, and another one in its place.
+  /// Ends it by SIGKILL and starts another one in its place.
   void restart();
 
   /// The attach socket, for KVD_ENDPOINT.
@@ -36,7 +36,7 @@ class DaemonProcess {
   [[nodiscard]] std::uint64_t bytes_served_to(pid_t engine) const;
   /// Looked at until it does.
   [[nodiscard]] bool comes_to_know(pid_t engine) const;
-  /// The same, looked at until it is so: what the daemon shows is up to a tenth of a second old.
+  /// The same, asked until it is so: what the daemon shows is up to a tenth of a second old.
   [[nodiscard]] bool comes_to_serve(pid_t engine, std::uint64_t bytes) const;
   /// A counter of /v1/status, since the daemon started: "engines_died" are those that went without
   /// a goodbye.

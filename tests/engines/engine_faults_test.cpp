@@ -1,6 +1,6 @@
-// What goes wrong around kvd-engine changes no token of anybody else and leaves nothing behind: an
-// engine that dies in the middle of anything, requests given up at the worst moment, a daemon that
-// dies while an iteration computes.
+// Faults around kvd-engine change no other user's tokens and leave nothing behind: an engine that
+// dies in the middle of anything, requests given up at the worst moment, a daemon that dies while
+// an iteration computes.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -101,8 +101,8 @@ INSTANTIATE_TEST_SUITE_P(States, GivenUpIn,
 
 class EngineKilledIn : public testing::TestWithParam<RequestState> {};
 
-/// Whether the engine had a request in the state, which was the end of it. `begins`: some prompt of
-/// its is not complete yet.
+/// Whether the engine, when it was killed, had a request in the state. `begins`: some prompt of its
+/// is not complete yet.
 bool kill_in(RequestState state, const core::ControllerStatus& status, const EngineProcess& victim,
              bool& begins) {
   for (const core::EngineStatus& engine : status.engines) {
@@ -206,12 +206,12 @@ int repetitions() {
   return given != nullptr ? std::atoi(given) : 5;
 }
 
-/// A daemon that dies between two layers of an iteration, whatever its blocks were about to do:
-/// all that users get is what they would have got.
+/// A daemon dies between two layers of an iteration, whatever its blocks were about to do. Users
+/// still get exactly what they would have got.
 void kill_in_mid_iteration(const std::string& placement, bool in_a_streamed_one) {
   for (int i = 0; i < repetitions(); ++i) {
     const RuntimeFolder folder;
-    // Under fcfs layers stream whatever the size of the requests.
+    // Under fcfs, layers stream whatever the size of the requests.
     const KvdSettings settings{
         .hbm = "4MiB",
         .dram = "64MiB",

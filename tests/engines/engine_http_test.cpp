@@ -105,7 +105,7 @@ TEST_F(EngineHttp, ReleasesTokensAtTheRateOfTheSlo) {
   Stream stream(port(), {{"prompt", "hello"}, {"max_tokens", 4000}, {"kvd_tbt_s", 3600}});
   ASSERT_TRUE(stream.read_tokens(1));
   EXPECT_TRUE(poll_until([&] { return engine_->health()["tokens"] > 50; }));
-  // Without a pace they would all come before the comments of an idle stream.
+  // Without a pace all tokens would come before the first comment of an idle stream.
   ASSERT_TRUE(stream.read_comments(2));
   EXPECT_EQ(stream.so_far().tokens.size(), 1U);
   stream.hang_up();

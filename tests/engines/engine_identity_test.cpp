@@ -34,7 +34,7 @@ json request(std::size_t seed, std::uint64_t max_tokens = kNew) {
           {"kvd_tbt_s", 0.001}};
 }
 
-/// All requests at once, or in turn over several engines.
+/// Sends all requests at once, or in turn to several engines.
 std::vector<Generation> generate(const std::vector<std::uint16_t>& ports) {
   std::vector<std::future<Generation>> open;
   for (std::size_t i = 0; i < kRequests; ++i) {
@@ -57,8 +57,8 @@ void expect_same(const std::vector<Generation>& out, const std::vector<Generatio
   }
 }
 
-/// By whole requests, or as the placement policy decides: layers stream, requests pause. Of
-/// `unified` only requests of which HBM holds fewer than two would.
+/// Rotates whole requests, or lets the placement policy decide: then layers stream and requests
+/// pause. Under `unified` that happens only to requests of which HBM holds fewer than two.
 enum class Moves { kWhole, kAnything };
 
 KvdSettings pool_of(std::uint64_t bytes, Moves moves) {

@@ -30,7 +30,7 @@ json asking(const json& prompt, std::uint64_t max_tokens = 60) {
   return {{"prompt", prompt}, {"max_tokens", max_tokens}, {"kvd_digest", true}};
 }
 
-/// What came before, the answer to it, and something new.
+/// The earlier conversation, the answer to it, and something new.
 json next_turn(const json& prompt, const Generation& answer, std::uint64_t seed) {
   json next = prompt;
   for (const std::uint32_t token : answer.tokens) next.push_back(token);
@@ -87,7 +87,7 @@ TEST_F(EnginePrefix, ATurnComputesOnlyWhatIsNew) {
   const json second = asking(next_turn(first["prompt"], one, 2));
   const Generation two = ask(second);
   EXPECT_TRUE(two.same_bits(right(second)));
-  // Its last token was given to the user, and never computed.
+  // The user got its last token, whose KV was never computed.
   EXPECT_EQ(cached(two), whole_blocks(kFirst + one.tokens.size() - 1));
   EXPECT_TRUE(poll_until([&] { return prefixes()["tokens_in_hbm"] == cached(two); }));
 }
@@ -193,14 +193,14 @@ class EnginePrefixOnDisk : public EnginePrefix {
   double count(const std::string& series) { return kvd_->metric(series).value_or(-1); }
   double loads() { return count("kvd_disk_blocks_total{direction=\"load\"}"); }
   double failures() { return count("kvd_disk_failures_total{direction=\"load\"}"); }
-  /// It is on disk, whatever becomes of memory.
+  /// The block is on disk, whatever becomes of memory.
   void leave_on_disk(const json& asked) {
     (void)ask(asked);
     ASSERT_TRUE(poll_until([&] {
       return count("kvd_disk_blocks_total{direction=\"store\"}") >= static_cast<double>(kRows);
     })) << kvd_->log();
   }
-  /// Another kvd and another engine; nothing is left in memory.
+  /// Another kvd and another engine start, so nothing is left in memory.
   void restart(int signal) {
     end_engine(SIGTERM);
     kvd_->signal(signal);
@@ -273,8 +273,8 @@ TEST_F(EnginePrefixOnDisk, AFlippedByteIsAMiss) {
   EXPECT_THAT(kvd_->log(), testing::HasSubstr("corrupt_payload"));
 }
 
-/// One kvd from the first prompt to the last: memory gives blocks up because others need it, and
-/// only what was asked for twice is written.
+/// One kvd serves from the first prompt to the last. Memory gives blocks up because others need it,
+/// and only what was asked for twice is written.
 class EnginePrefixUnderPressure : public EnginePrefixOnDisk {
  protected:
   KvdSettings settings() const override {
@@ -283,12 +283,12 @@ class EnginePrefixUnderPressure : public EnginePrefixOnDisk {
     settings.extra.replace(settings.extra.find(once), once.size(), "touches = 2\n");
     return settings;
   }
-  /// Asked for twice, written, and then nowhere but on disk.
+  /// It was asked for twice and written, and after that it is nowhere but on disk.
   void leave_to_the_disk(const json& asked) {
     (void)ask(asked);
     leave_on_disk(asked);
     for (std::uint64_t other = 20; other < 26; ++other) {
-      // More often than what is to go.
+      // It is asked for more often than the blocks that are to go.
       for (int again = 0; again < 4; ++again) (void)ask(asking(tokens_of(other, 900), 4));
     }
     ASSERT_GT(prefixes().at("evicted_bytes").at("dram").get<std::int64_t>(), 0) << prefixes();

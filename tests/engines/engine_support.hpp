@@ -11,8 +11,8 @@
 
 namespace kvd::test {
 
-/// A `kvd-engine` with a small random model on a free port, on the kvd at `endpoint` or, without
-/// one, on its own memory.
+/// A `kvd-engine` with a small random model on a free port. It uses the kvd at `endpoint` or,
+/// without one, its own memory.
 class EngineProcess {
  public:
   /// KV of a token: 4 layers of 512 bytes.
@@ -48,7 +48,7 @@ struct Generation {
   nlohmann::json error;
   bool done = false;  ///< a stream came to its end
 
-  /// The same tokens from logits with the same bits.
+  /// Expects the same tokens from logits with the same bits.
   [[nodiscard]] bool same_bits(const Generation& other) const {
     return tokens == other.tokens && digests == other.digests && !tokens.empty();
   }

@@ -1,5 +1,5 @@
-/// ggml as it was in version 0.9.7: the backend API version of today, and other structs behind it.
-/// Loads a plugin as the real one does; that is all a plugin which refuses gets to see.
+/// Imitates ggml 0.9.7: it has today's version of the backend API, but other structs behind it. It
+/// loads a plugin as the real one does. A plugin that refuses it sees no more than this.
 #include <dlfcn.h>
 
 extern "C" {
@@ -10,7 +10,7 @@ __attribute__((visibility("default"))) const char* ggml_version() { return "0.9.
 __attribute__((visibility("default"))) void* fake_ggml_load(const char* plugin) {
   void* library = dlopen(plugin, RTLD_NOW | RTLD_LOCAL);
   auto* init = library == nullptr ? nullptr : dlsym(library, "ggml_backend_init");
-  // Volatile, as a tail call would hide from the plugin who called it.
+  // Volatile, because a tail call would hide from the plugin who called it.
   void* volatile registration = nullptr;
   if (init != nullptr) registration = reinterpret_cast<void* (*)()>(init)();
   return registration;

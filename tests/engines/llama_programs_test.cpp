@@ -57,8 +57,8 @@ class LlamaPrograms : public ::testing::TestWithParam<const char*> {
     return command;
   }
 
-  /// Whether llama-server and llama-cli look at GGML_BACKEND_PATH without being told of a device:
-  /// llama.cpp does so by itself only where no backend is linked in.
+  /// Whether llama-server and llama-cli read GGML_BACKEND_PATH although no device is named:
+  /// llama.cpp itself does so only where no backend is linked in.
   [[nodiscard]] static bool finds_kvd_unaided() { return std::string(GetParam()) == "dynamic"; }
 
   void expect_runs(const std::string& program, const std::vector<std::string>& options,

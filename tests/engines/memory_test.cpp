@@ -102,7 +102,8 @@ TEST_F(Memory, OfAnEngineWithSeveralThreadsChangesNoBit) {
   EXPECT_EQ(bench_.compare("plain", "sut", 2), 0);
 }
 
-/// It is llama.cpp's own default (auto), which it keeps only where the layer's device computes it.
+/// This is llama.cpp's own default (auto). It keeps the default only where the layer's device
+/// computes it.
 TEST_F(Memory, LeavesFlashAttentionOn) {
   DaemonProcess daemon(2);
   ChildProcess sut(bench_.kvd_engine("sut", daemon.endpoint(), {"--tokens", "1"}));

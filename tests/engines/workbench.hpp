@@ -19,7 +19,7 @@ class Workbench {
 
   [[nodiscard]] std::string file(const std::string& name) const { return folder_.file(name); }
 
-  /// An engine on its own memory that records into `record`; `options` come on top.
+  /// An engine on its own memory that records into `record`; `options` are added.
   [[nodiscard]] ChildCommand plain_engine(const std::string& record,
                                           const std::vector<std::string>& options = {}) const;
   /// The same engine with the plugin, looking for kvd at `endpoint`.

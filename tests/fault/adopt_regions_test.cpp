@@ -47,7 +47,7 @@ class AdoptingRegions : public AdoptingWorld {
   }
   /// A file that nobody has sealed.
   static UniqueFd other_file() { return UniqueFd(::memfd_create("other", MFD_CLOEXEC)); }
-  /// What the engine has of the kvd that is there.
+  /// What the engine holds of the running kvd.
   [[nodiscard]] std::uint64_t region_bytes() {
     EXPECT_TRUE(engine_->ping(kLong).ok());
     return engine_->stats(kLong)->region_bytes;

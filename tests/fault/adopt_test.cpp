@@ -32,8 +32,8 @@ class Adopting : public AdoptingWorld {
     return AdoptingWorld::run(prompt, kTokens);
   }
 
-  /// Killed at any time while an engine works: what was written down is there, all of it and no
-  /// more, and no byte is wrong.
+  /// kvd is killed at any time while an engine works: everything that was written down is there,
+  /// nothing more, and no byte is wrong.
   void kill_under_load();
 };
 
@@ -212,7 +212,7 @@ TEST_F(AdoptingHbm, WhatWasClearedStaysGone) {
   EXPECT_EQ(run(1), 0u);
 }
 
-// Another domain's engine keeps all of HBM mapped, so this one's slabs have new memory.
+// Another domain's engine keeps all of HBM mapped, so this domain's slabs have new memory.
 TEST_F(AdoptingHbm, ASlabThatChangedItsDomainIsKeptWithItsNewMemory) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root can become somebody else";
   settings_.extra +=
@@ -331,8 +331,8 @@ TEST(Holder, StartsKvdAgainWithWhatHbmAloneHad) {
   EXPECT_EQ(found_after(StoreNode::End::kUpgraded), kTokens - 1) << node.daemon().log();
 }
 
-// As it is done where there is no systemd. What is cached is written down a moment after it is
-// there, so a kill may come too soon, and the next one does not.
+// This is how it is done without systemd. What is cached is written down a moment later, so a kill
+// may come too soon; the next one does not.
 TEST(Holder, StartsAKilledKvdAgainWithAllThatItHad) {
   KvdSettings settings;
   settings.under = {built_program("kvd-holder"), "--"};

@@ -33,7 +33,7 @@ constexpr std::size_t kMostKept = 100;
 /// The first of the numbers by which kvd gets descriptors: the highest that there are. All else
 /// that the test opens gets the lowest free one, two claims of ports a start among it.
 inline int first_handed_over() {
-  constexpr long kEnough = 65536;  // the kernel makes a table of as many
+  constexpr long kEnough = 65536;  // the kernel makes a table with as many entries
   return static_cast<int>(std::min(::sysconf(_SC_OPEN_MAX), kEnough) -
                           static_cast<long>(kMostKept));
 }
@@ -182,7 +182,7 @@ inline std::vector<char> bytes_of(const UniqueFd& slab) {
 class AdoptingWorld : public ::testing::Test {
  protected:
   void launch() { launch(socket_); }
-  /// `socket`: who keeps what is new.
+  /// `socket` is that of the keeper of new descriptors.
   void launch(const std::string& socket) {
     store_.hand_over(settings_, socket, environment_);
     kvd_.emplace(folder_, settings_);
@@ -220,7 +220,7 @@ class AdoptingWorld : public ::testing::Test {
     const bool hbm = record.place.tier == static_cast<std::uint32_t>(Tier::kHbm);
     return store_.find((hbm ? "kvd-hbm-" : "kvd-dram-") + std::to_string(record.place.slab));
   }
-  /// One byte of the block with this number, where it is written down to be.
+  /// Reads one byte of the block with this number, at the place where it is recorded.
   void alter(std::uint32_t number) {
     const UniqueFd state = store_.find("kvd-state");
     const Records records(state);
@@ -233,7 +233,7 @@ class AdoptingWorld : public ::testing::Test {
     byte = static_cast<char>(byte ^ 4);
     ASSERT_EQ(::pwrite(slab.get(), &byte, 1, at), 1);
   }
-  /// By an engine that has ended when it returns.
+  /// Asks with an engine that has ended when this returns.
   [[nodiscard]] std::uint64_t run(std::uint32_t prompt, std::uint64_t tokens) {
     return bench::StoreNode(kvd_->endpoint(), gpu_).run(prompt, tokens);
   }

@@ -103,7 +103,7 @@ class Comeback : public ::testing::Test {
     boot_ = *now;
     return true;
   }
-  /// kvd ends by the signal to it or to its holder; seconds until another one is ready.
+  /// kvd ends by the signal to it or to its holder. Returns the seconds until another one is ready.
   double end_by(int signal, bool to_holder) {
     const auto begun = steady_clock::now();
     ::kill(to_holder ? kvd_->pid() : child_of(kvd_->pid()), signal);
@@ -114,7 +114,8 @@ class Comeback : public ::testing::Test {
     return kvd_->metric(R"(kvd_pool_missing_bytes{tier="hbm",device="0"})").value_or(-1) +
            kvd_->metric(R"(kvd_pool_missing_bytes{tier="dram",device=""})").value_or(-1);
   }
-  /// As an engine does that has noticed: it lets go, and takes as much again.
+  /// Does what an engine does that has noticed the end: it releases its memory, and takes the same
+  /// amount again.
   void take_anew() {
     ASSERT_TRUE(engine_->ping(kLong).ok());
     EXPECT_EQ(*region_.address, std::byte{7}) << "what it computes in stays";
@@ -183,7 +184,7 @@ TEST(MemoryLimit, NearItTheStartIsRefusedAndNotKilled) {
 }
 
 TEST(MemoryLimit, WhereNotOneSlabFitsYetTheStatusAsksForAnotherTry) {
-  // Somebody else has what kvd would need; the test, to be sure.
+  // Another program, here the test itself, holds what kvd needs.
   constexpr std::size_t kOther = 512 * kMi;
   void* other = ::mmap(nullptr, kOther, PROT_READ | PROT_WRITE,
                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);

@@ -57,7 +57,7 @@ class Crowd : public ::testing::Test {
     });
   }
 
-  /// Asks until the daemon answers; in between nothing is said that ends an engine.
+  /// Asks until the daemon answers. Failures in between are ignored unless they end the engine.
   void return_all() {
     all_at_once([&](std::size_t i) {
       const bool back = poll_until([&] {

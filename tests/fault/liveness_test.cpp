@@ -53,7 +53,7 @@ TEST_F(LivenessTest, GivesUpAWordThatChangesAllTheTime) {
   ASSERT_TRUE(sut_.watch(EngineId(7), page_).ok());
   const std::weak_ptr<shm::ServedClientPage> watched = page_;
   std::uint32_t value = 1;
-  // One owner here and one in the watcher, until it has had enough.
+  // One owner takes it here and one in the watcher, until the watcher has seen enough.
   EXPECT_TRUE(poll_until([&] {
     value = value % 1000 + 1;
     word() = value;

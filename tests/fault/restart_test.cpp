@@ -110,7 +110,7 @@ TEST(Restart, TheRanksOfAGroupFindTogetherAgain) {
   }
 }
 
-// As a rank does that hangs in a call to one that is gone.
+// Hangs as a rank does in a call to another rank that is gone.
 TEST(Restart, WhatIsLeftOfAGroupIsKilledAfterItsTime) {
   const RuntimeFolder folder;
   KvdSettings settings = kLvf;

@@ -94,7 +94,8 @@ void run(View input) {
   while (std::getline(parts, flag, '\0')) {
     if (!flag.starts_with("--config")) flags.push_back(flag);
   }
-  // The file alone: a fault for each of thousands of flags takes all the time, and tells nothing.
+  // The file only: a fault for each of thousands of flags would take all the time, and tell
+  // nothing.
   check_config(expanded(file), flags);
   check_lines(text);
 }

@@ -17,7 +17,7 @@ enum class Kind : std::uint8_t { kStream, kCommand, kReply, kAttach };
 
 bool same(View a, View b) { return std::ranges::equal(a, b); }
 
-/// What a peer hears of bytes that come `step` at a time.
+/// The answer that a peer gets to bytes that come `step` at a time.
 struct Heard {
   std::vector<Data> messages;
   Data answer;
@@ -76,7 +76,7 @@ void attach(View frame) {
   std::visit(seal, *read);
 }
 
-/// Chance alone would hardly ever meet magic, version and length.
+/// Random bytes would hardly ever get magic, version and length right.
 void repair(Data& frame) {
   if (frame.size() < sizeof(wire::FrameHeader)) return;
   wire::FrameHeader header;

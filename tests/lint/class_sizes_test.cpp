@@ -117,7 +117,7 @@ struct A::State {
   EXPECT_EQ(sizes[3].functions, 1u);
 }
 
-/// A header with one struct of so many fields.
+/// A header with one struct that has this many fields.
 std::string struct_of(std::size_t fields) {
   std::string text = "struct A {\n";
   for (std::size_t i = 0; i < fields; ++i) text += "  int a" + std::to_string(i) + ";\n";

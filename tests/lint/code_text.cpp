@@ -7,7 +7,7 @@
 namespace kvd::lint {
 namespace {
 
-/// Where the thing that begins at `at` and is no code ends; `at` where it is code.
+/// If something that is no code begins at `at`, returns where it ends; `at` where there is code.
 std::size_t end_of_no_code(const std::string& text, std::size_t at, bool line_is_empty) {
   const auto behind = [&](const char* what, std::size_t from) {
     const std::size_t found = text.find(what, from);

@@ -1,4 +1,4 @@
-// Which blocks an engine may use whose HBM comes and goes.
+// The blocks that an engine may use while its HBM comes and goes.
 #include "kvd/sim/engine/balloon.hpp"
 
 #include <gmock/gmock.h>

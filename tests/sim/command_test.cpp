@@ -123,7 +123,7 @@ TEST_F(KvdSim, EnginesHaveGoalsOfTheirOwn) {
   }
 }
 
-// One whose neighbour is overloaded fares as it would with its guaranteed share for itself.
+// A class whose neighbour is overloaded fares as it would with its guaranteed share alone.
 TEST_F(KvdSim, AGuaranteeShields) {
   const std::string model = " --profile h100-pcie-llama3-8b --trace gen:sharegpt";
   const auto joint = [&](const std::string& engines) {

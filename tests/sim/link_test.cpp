@@ -197,7 +197,8 @@ TEST(Streams, StoppedOnesEndOnceNothingIsInFlight) {
   std::vector<Link::Ended> ended;
   link.advance(std::chrono::microseconds(500), ended);
   ASSERT_TRUE(ended.empty());
-  // The first fetch has begun, the second one waits behind it, four were not on the link yet.
+  // The first fetch has begun, the second one waits behind it, and four had not reached the link
+  // yet.
   EXPECT_FALSE(streams.stop(Ticket(1), link, std::chrono::microseconds(500)).has_value());
   link.advance(milliseconds(1), ended);
   ASSERT_EQ(ended.size(), 1u);

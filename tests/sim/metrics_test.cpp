@@ -188,7 +188,7 @@ TEST(Parts, ARequestIsALineOfFigures) {
   result.requests[1].refused = true;
   const std::string csv = requests_csv(result);
   EXPECT_EQ(std::count(csv.begin(), csv.end(), '\n'), 3);
-  // Its last token was due 4 s after the first, and made 5 s after it.
+  // Its last token was due 4 s after the first one, and was made 5 s after it.
   EXPECT_NE(csv.find("\n1,1,0.000000,10,3,3,1.000000,2.500000,3.000000,6.000000,"),
             std::string::npos)
       << csv;

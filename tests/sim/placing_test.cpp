@@ -80,8 +80,8 @@ TEST(PlacingWorld, EnginesHaveTheirPartsAndTakeTurnsOnADevice) {
   EXPECT_NEAR(result.requests[1].tokens.front().count(), 0.020, 1e-8);
 }
 
-/// Two engines on 64 blocks, 8 parts of 8, of which each keeps one. It is red with parts of their
-/// own.
+/// Two engines share 64 blocks, in 8 parts of 8 blocks, and each keeps one part. With parts of
+/// their own the test fails.
 Setting lending(Workload workload, const std::string& policy = "unified") {
   Setting setting = placing(policy, std::move(workload), small_profile(64));
   setting.engines.front().elastic = true;
@@ -102,7 +102,8 @@ TEST(PlacingWorld, EnginesLendEachOtherHbm) {
       << "the other one keeps something";
 }
 
-// One that lacks a block while memory is on its way waits for it; what the first had goes back.
+// A request that lacks a block while memory is on its way waits for it; the first engine's memory
+// goes back.
 TEST(PlacingWorld, WhatOneEngineNoLongerNeedsTheOtherHas) {
   const RunResult result = outcome_of(lending({arrival(0, 640, 8, 0), arrival(2, 640, 8, 1)}));
   EXPECT_TRUE(result.requests[0].finished());

@@ -63,12 +63,12 @@ double decode_seconds(const char* preset, std::int64_t requests, std::int64_t co
 TEST(Presets, GiveThePublishedFigures) {
   // OrbitFlow's SLO at scale 1: a decode step over 16,384 tokens.
   EXPECT_NEAR(decode_seconds("a5000-llama3-8b", 4, 16384), 0.0653, 1e-4);
-  // Its link: 8.6 us a layer-block.
+  // The profile's link takes 8.6 us a layer-block.
   const auto a5000 = load_profile("a5000-llama3-8b");
   EXPECT_NEAR(static_cast<double>(a5000->shape.slot_bytes().value) / a5000->link.h2d_bytes_s,
               8.6e-6, 2e-8);
   EXPECT_EQ(a5000->hbm.value / 131072, 16384) << "tokens that HBM holds";
-  // SuperInfer: 4 MiB a block of all layers.
+  // SuperInfer's block of all layers has 4 MiB.
   const auto gh200 = load_profile("gh200-qwen2.5-32b");
   EXPECT_EQ(gh200->shape.slot_bytes() * std::int64_t{gh200->shape.groups()}, 4 * kMiB);
 }

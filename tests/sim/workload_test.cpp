@@ -311,7 +311,7 @@ TEST(Chat, EachTurnBeginsWithTheTurnBefore) {
     EXPECT_EQ(static_cast<std::int64_t>(prefix.size()), turns[i].prompt.value / 512);
     EXPECT_LE(turns[i].prompt.value + turns[i].output.value, 32768);
     EXPECT_GE(turns[i].time, turns[i > 0 ? i - 1 : 0].time);
-    // Equal ids are equal prefixes: whatever is known up to an id is the beginning of this one.
+    // Equal ids are equal prefixes: everything known up to an id is the beginning of its prompt.
     for (std::size_t block = 0; block < prefix.size(); ++block) {
       const std::vector<std::uint64_t> leading(prefix.begin(),
                                                prefix.begin() + static_cast<std::ptrdiff_t>(block));

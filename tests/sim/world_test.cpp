@@ -46,7 +46,7 @@ TEST(World, APipelinedEngineMakesTheSameTokens) {
   expect_times(result.requests[0], {2.010, 2.021, 2.032, 2.043});
 }
 
-// A budget of 40 prompt tokens: 4 + 4 + 2 ms, while the other one goes on decoding.
+// A budget of 40 prompt tokens gives 4 + 4 + 2 ms, while the other request goes on decoding.
 TEST(World, PromptsArePrefilledInChunks) {
   for (const bool pipelined : {false, true}) {
     Profile profile = small_profile();
@@ -153,8 +153,7 @@ TEST(World, SeatsAreBoundedByFinalLengthsToo) {
   EXPECT_NEAR(result.requests[2].submitted.count(), 0.023, 1e-8);
 }
 
-// One crowd for each policy walks the same code as three. A run without a sanitizer plays all
-// three.
+// One crowd for each policy runs the same code as three. A run without a sanitizer plays all three.
 #if defined(__SANITIZE_ADDRESS__)
 const std::vector<std::uint64_t> kCrowds = {1};
 #else
@@ -296,7 +295,7 @@ TEST(World, EnginesOnOneDeviceTakeTurns) {
 TEST(World, MemoryOfAnEngineThatHasNothingMoreToDoGoesToAnother) {
   Profile profile = small_profile();
   profile.pipelined = true;
-  // Each takes more than half of HBM.
+  // Each request takes more than half of HBM.
   Setting setting =
       small_setting("fcfs", {arrival(0, 300, 3, 1), arrival(0.001, 300, 3, 0)}, profile);
   setting.engines.push_back(setting.engines.front());

@@ -8,7 +8,7 @@
 
 namespace kvd::test {
 
-/// Which tokens a request has. Two with the same leading ones have the same KV there.
+/// The tokens of a request. Two requests with the same leading tokens have the same KV there.
 struct Text {
   std::uint64_t document = 0;  ///< 0: tokens that nobody else has and that kvd is not told
   std::uint32_t fork = 0;      ///< how many blocks are the document's
@@ -30,8 +30,8 @@ struct Text {
   }
 };
 
-/// What a slot holds: how many tokens of which block of which request or text, or nothing of
-/// interest.
+/// The content of a slot: how many tokens of which block of which request or text, or nothing that
+/// matters.
 struct Content {
   RequestKey request;
   std::uint64_t text = 0;

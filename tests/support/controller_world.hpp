@@ -131,7 +131,7 @@ class World {
     return code(command(engine, names));
   }
 
-  /// It makes all that it announces.
+  /// The request makes all tokens that it announces.
   ErrorCode submit(EngineId engine, std::uint64_t id, std::int64_t prompt, std::int64_t max_new) {
     return submit(engine, Submit{RequestId(id), Tokens(prompt), Tokens(max_new), {}, {}}, max_new);
   }
@@ -292,7 +292,7 @@ class World {
       feed(RowsKept{order.ticket});
     }
   }
-  /// Takes over what the other world has written down, as if that one had been killed.
+  /// Takes over what the other world has recorded, as if that one had been killed.
   void adopt(const World& before) {
     AdoptRows left;
     for (const auto& [first, blocks] : before.written_down) {
@@ -355,7 +355,7 @@ class World {
     while (controller->is_behind()) feed(Tick{});
   }
 
-  /// As in the daemon, what an effect causes comes after all effects of the event before.
+  /// As in the daemon, the events that an effect causes come after all effects of the event before.
   void feed(const Event& event) {
     events.push_back(event);
     if (events.size() > 1) return;  // an effect caused it
@@ -397,7 +397,7 @@ class World {
   std::map<SlabIndex, int> scrubbed;
   std::map<SlabIndex, int> renewed;
   std::vector<SlabIndex> renewing;   ///< asked for
-  std::uint32_t renewed_in_use = 0;  ///< beside whom an engine may compute
+  std::uint32_t renewed_in_use = 0;  ///< blocks beside which an engine may compute
   std::mt19937_64 random;
   TimePoint now{1};
   std::size_t fail_copies = 0;  ///< n: the n-th copy from now fails
@@ -466,7 +466,7 @@ class World {
     });
     rank.asked = ReplyTo(++last_reply_to);
     feed(Command{engine.id, *rank.asked, now + std::chrono::hours(1), body, index});
-    // The other ranks, too, have finished what the first rank reports as finished.
+    // The other ranks have also finished what the first rank reports as finished.
     for (const StepReport& report : body.reports) {
       if (report.finished) engine.requests.erase(report.request.value);
     }
@@ -740,7 +740,7 @@ class World {
   void check(const Engine& engine, RequestId id, const TableRow& row, std::uint32_t group,
              std::int64_t present) {
     // Nobody sees the answer of a request that has ended meanwhile. Blocks of it that others may
-    // find are theirs by now.
+    // find belong to the others by now.
     const bool ended = !engine.requests.contains(id.value) && texts.contains({engine.id, id});
     for (std::uint32_t block = 0; block < row.blocks; ++block) {
       const std::int64_t tokens = in_block(engine.shape, block, present);

@@ -37,7 +37,7 @@ double ms_of(Clock::time_point at) {
   return std::chrono::duration<double, std::milli>(at.time_since_epoch()).count();
 }
 
-/// All that kvd shows; null when it does not answer.
+/// The whole state that kvd shows; null when it does not answer.
 Json overview(std::uint16_t port) {
   const kvd::UniqueFd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in address{};
@@ -77,7 +77,8 @@ Victim victim_in(const Json& document, long pid) {
   return victim;
 }
 
-/// When kvd last told of one of the engines, in ms of its clock; 0: it has not told of all of them.
+/// When kvd last reported one of the engines, in ms of its clock; 0: it has not reported all of
+/// them.
 double told(const Json& document, const Victim& victim, const char* what) {
   std::set<std::uint64_t> of;
   double last = 0;

@@ -29,7 +29,7 @@ class RawEngine {
   [[nodiscard]] const wire::Welcome& welcome() const { return welcome_; }
   [[nodiscard]] transport::AttachConnection& connection() { return connection_; }
   [[nodiscard]] shm::ClientPage& page() { return page_.page(); }
-  /// Its end of the ring, seen a second time. Precondition: attached with the ring transport.
+  /// A second mapping of its end of the ring. Precondition: attached with the ring transport.
   [[nodiscard]] shm::RingPair& ring() { return ring_->pair(); }
   void ring_the_bell() { ::eventfd_write(daemon_bell_.get(), 1); }
   /// Commands go over this from now on.
@@ -39,10 +39,10 @@ class RawEngine {
   Status keep();
   void beat() { page().heartbeat.fetch_add(1); }
 
-  /// Sends the command with the next sequence, after `edit`; the code of the answer.
+  /// Sends the command with the next sequence, after `edit`. Returns the code of the answer.
   Status call(const wire::CommandBody& body,
               const std::function<void(wire::CommandHeader&)>& edit = {});
-  /// Sends these bytes as they are. `sequence` is what the answer is known by.
+  /// Sends these bytes as they are. The answer carries the same `sequence`.
   Status call_bytes(std::span<const std::byte> frame, std::uint64_t sequence);
   /// The frame of a good command with the next sequence, which is taken.
   std::span<const std::byte> next_frame(const wire::CommandBody& body);

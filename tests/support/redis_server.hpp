@@ -69,7 +69,7 @@ class RedisServer {
     (void)process_->wait();
   }
 
-  /// Says a command and returns the reply, as many bytes as came at once.
+  /// Sends a command and returns the part of the reply that comes at once.
   std::string say(const std::vector<std::string>& words) const {
     std::string out = "*" + std::to_string(words.size()) + "\r\n";
     for (const std::string& word : words) {

@@ -73,7 +73,7 @@ void StoreNode::replace_held(End end) {
   if (!there) give_up("kvd-holder does not start kvd again");
 }
 
-// Asks until the new kvd listens, and once more for the requests that went with the old one.
+// Asks until the new kvd listens, and once more for the requests that were lost with the old one.
 void StoreNode::attach_again() {
   const SteadyClock clock;
   const TimePoint until = clock.now() + kStoreNodePatience;

@@ -33,7 +33,7 @@ class StoreNode {
 
   /// Set beside `settings`, so that the cache alone decides and found blocks are always loaded.
   explicit StoreNode(test::KvdSettings settings, Gpu gpu = {});
-  /// An engine alone, on the kvd that listens there.
+  /// One engine, on the kvd that listens there.
   explicit StoreNode(const std::string& endpoint, Gpu gpu = {}) : gpu_(std::move(gpu)) {
     attach(endpoint);
   }
@@ -45,10 +45,10 @@ class StoreNode {
   std::uint64_t run(std::uint32_t prompt, std::uint64_t tokens);
   void kill();
   /// Its kvd runs under kvd-holder. Kills it, or tells it to make way for another program, and
-  /// waits for the next one.
+  /// waits for the next kvd.
   enum class End : std::uint8_t { kKilled, kUpgraded };
   void replace_held(End end = End::kKilled);
-  /// Starts another kvd on the same folder, to which engines may attach soon.
+  /// Starts another kvd on the same folder, which engines may attach to soon.
   void start();
   /// The client attaches again by itself. Its earlier requests are gone.
   void attach_again();

@@ -120,7 +120,7 @@ struct Placed {
   std::vector<kvd_client::Digest> digests;
   std::vector<std::uint32_t> blocks;
 
-  /// Where piece 0 (whole pages) or 1 of a block begins: two pieces, the second ones behind all
+  /// Where piece 0 (whole pages) or piece 1 of a block begins. All second pieces stand behind all
   /// first ones.
   [[nodiscard]] std::byte& at(std::uint64_t block, std::uint64_t offset) const {
     constexpr std::uint64_t kHalf = kBlockBytes / 2;

@@ -28,7 +28,7 @@ class AnswerWriter {
   /// A chunk without choices.
   [[nodiscard]] std::string usage_chunk() const;
 
-  /// The same without streaming: take every piece, then write.
+  /// Writes an answer that does not stream: take every piece first, then write.
   void take(const Piece& piece);
   [[nodiscard]] std::string whole(FinishReason reason, const std::string& tail);
 

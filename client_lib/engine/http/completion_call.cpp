@@ -123,7 +123,7 @@ std::vector<Token> read_prompt(const value* prompt, const ModelCard& model) {
   return tokens;
 }
 
-/// A text, or an array of parts of which each is one.
+/// Reads a text, or an array of parts each of which is a text.
 std::string read_content(const value& content) {
   if (content.is_string()) return content.as_string();
   if (!content.is_array()) refuse("messages", "need `content`, a text or an array of parts");
@@ -230,7 +230,7 @@ void check_model(const Fields& fields, const ModelCard& model) {
                  .code = "model_not_found"};
 }
 
-/// Chat has a newer name for it.
+/// Chat requests have a newer name for this field.
 std::uint64_t read_max_tokens(const Fields& fields, Form form) {
   if (form == Form::kText) return fields.count("max_tokens", Completion{}.max_tokens);
   return fields.count("max_completion_tokens", fields.count("max_tokens", kChatTokens));

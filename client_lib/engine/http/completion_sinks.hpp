@@ -49,7 +49,7 @@ class StreamSink final : public TokenSink {
   bool started_ = false;
 };
 
-/// Answers once, when all tokens are there.
+/// Sends one answer, when all tokens are there.
 class WholeSink final : public TokenSink {
  public:
   WholeSink(const web::http::http_request& request, AnswerWriter writer, OpenAnswer open)

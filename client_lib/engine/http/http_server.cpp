@@ -53,7 +53,8 @@ class Shared : public std::enable_shared_from_this<Shared> {
   Shared(ModelCard model, Scheduler& scheduler)
       : model_(std::move(model)), scheduler_(&scheduler) {}
 
-  /// Nothing reaches the scheduler after this. Waits until the answers it gave are sent.
+  /// After this call nothing reaches the scheduler. It waits until the answers that the scheduler
+  /// gave are sent.
   void close() {
     {
       const std::lock_guard lock(mutex_);
@@ -109,7 +110,7 @@ class Shared : public std::enable_shared_from_this<Shared> {
     if (ticket->set(*id)) abort(*id);
   }
 
-  /// Counted until the last copy of it is gone.
+  /// This counts an exchange until its last copy is gone.
   OpenAnswer open_answer() {
     const std::lock_guard lock(answers_mutex_);
     ++open_answers_;

@@ -17,7 +17,7 @@ namespace kvd::engine {
 /// Errors: InvalidArgument for port 0; Unavailable when the port is taken; never throws.
 class HttpServer {
  public:
-  /// `scheduler` outlives it and has no open request any more when it is destroyed.
+  /// `scheduler` outlives the server. It has no open request left when the server is destroyed.
   [[nodiscard]] static Result<std::unique_ptr<HttpServer>> start(std::uint16_t port,
                                                                  ModelCard model,
                                                                  Scheduler& scheduler);

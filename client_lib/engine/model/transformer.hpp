@@ -22,8 +22,8 @@ struct Sequence {
   bool wants_logits = false;  ///< of its last token
 };
 
-/// Called around each layer group: its slots are touched between the two calls and not elsewhere.
-/// What is not Ok ends the iteration.
+/// Called around each layer group. Its slots are touched only between the two calls. A result that
+/// is not Ok ends the iteration.
 struct GroupGate {
   std::function<Status(std::uint32_t group)> enter;
   std::function<Status(std::uint32_t group)> leave;  ///< all sequences have passed

@@ -27,7 +27,7 @@ struct LayerWeights {
   Matrix gate, up, down;
 };
 
-/// A model in memory, as floats whatever the file has.
+/// A model in memory. Its numbers are floats, whatever type the file has.
 struct Weights {
   Hyperparameters model;
   std::string name;

@@ -19,7 +19,7 @@ constexpr std::size_t kMostWaiting = 4096;
 /// What a command labels: kvd takes more, and others wait meanwhile.
 constexpr std::size_t kMostBlocks = 512, kMostBytes = 192 << 10;
 
-/// What kvd refuses for another reason, it refuses each time, and others wait behind it.
+/// kvd would refuse the same again, for whatever reason, and other announcements wait behind it.
 bool is_worth_another_try(kvd_client::ErrorCode code) {
   return code == kvd_client::ErrorCode::kUnavailable ||
          code == kvd_client::ErrorCode::kDeadlineExceeded ||
@@ -51,7 +51,7 @@ void Announcer::begin(std::uint64_t request, std::span<const Token> tokens, std:
   extend(request, tokens);
 }
 
-// Each digest follows from the one before it, so a chain may begin at any.
+// Each digest follows from the one before it, so a chain may begin at any digest.
 void Announcer::extend(std::uint64_t request, std::span<const Token> tokens) {
   const auto known = told_.find(request);
   if (known == told_.end()) return;

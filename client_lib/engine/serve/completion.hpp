@@ -34,9 +34,9 @@ struct Piece {
   std::optional<std::uint64_t> digest;  ///< of the logits it was chosen from
 };
 
-/// Where the tokens of one request go. Calls come from one thread at a time, in this order:
-/// accepted(), any number of found() and of token(), then ended(); or failed() at any time, and
-/// nothing after it.
+/// The receiver of one request's tokens. Calls come from one thread at a time, in this order:
+/// accepted(), any number of found() and token(), then ended(). failed() may come at any time, and
+/// nothing comes after it.
 class TokenSink {
  public:
   virtual ~TokenSink() = default;
@@ -48,8 +48,8 @@ class TokenSink {
   /// `tail`: text that was held back because a stop might have begun there.
   virtual void ended(FinishReason reason, const std::string& tail) = 0;
   virtual void failed(const Error& error) = 0;
-  /// Called now and then while the request is open, so that a sink can notice that nobody listens
-  /// any more.
+  /// Called now and then while the request is open, so that a sink can notice that its client has
+  /// left.
   virtual void idle() = 0;
 };
 

@@ -31,7 +31,7 @@ class Delivery {
 
   /// `tbt_slo` 0: no pace.
   void open(std::uint64_t request, std::shared_ptr<TokenSink> sink, Nanoseconds tbt_slo);
-  // For a request that is not open any more these do nothing.
+  // These calls do nothing for a request that is no longer open.
   void accepted(std::uint64_t request);
   void found(std::uint64_t request, std::uint64_t tokens);
   void token(std::uint64_t request, Piece piece);
@@ -41,7 +41,7 @@ class Delivery {
   /// The user has gone: forget it.
   void drop(std::uint64_t request);
 
-  /// Releases what is due; returns when the next token is due, none: nothing waits.
+  /// Releases what is due. Returns when the next token is due; none when nothing waits.
   std::optional<TimePoint> release_due();
 
  private:

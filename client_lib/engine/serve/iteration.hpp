@@ -31,8 +31,8 @@ struct Outcome {
 /// Owner:  one thread calls start() and finish() in turn.
 class IterationRunner {
  public:
-  /// The references outlive it. `least`: what an iteration takes at least; the thread that computes
-  /// sleeps for the rest of it.
+  /// The referred objects outlive this one. `least` is the shortest time that an iteration takes:
+  /// the computing thread sleeps for the rest of it.
   IterationRunner(Transformer& model, KvMemory& memory, const Clock& clock, bool own_thread,
                   Nanoseconds least = Nanoseconds{0});
   ~IterationRunner();

@@ -25,7 +25,7 @@ struct Grant {
   bool streamed = false;  ///< blocks of some run arrive while the iteration computes
   std::vector<Run> runs;
   std::vector<std::uint64_t> ended;    ///< requests that have ended for want of memory
-  std::vector<std::uint64_t> drained;  ///< likewise, as this engine is out of service
+  std::vector<std::uint64_t> drained;  ///< the same, because this engine is out of service
 };
 
 /// Whether the engine had to wait for something.
@@ -58,9 +58,9 @@ class KvMemory {
   /// Whether what was read in this iteration was what had been written; asked before a token
   /// leaves.
   virtual Status intact() = 0;
-  /// Nothing can run: returns when something may have changed, or soon.
+  /// Called when nothing can run. Returns when something may have changed, or soon.
   virtual Status wait_for_room() = 0;
-  /// Asks, while there is nothing to do, whether requests would be taken.
+  /// Asks whether requests would be accepted, while there is nothing else to do.
   virtual Status ping() = 0;
 };
 

@@ -10,7 +10,8 @@ using namespace std::chrono_literals;
 
 constexpr kvd_client::Duration kCommandTimeout = 10s;
 constexpr kvd_client::Duration kPingTimeout = 1s;
-/// A copy of all of HBM over a slow link; a ticket stays open only if the device failed.
+/// Long enough to copy all of HBM over a slow link. A ticket stays open for longer only if the
+/// device has failed.
 constexpr kvd_client::Duration kTicketTimeout = 60s;
 constexpr kvd_client::Duration kRoomTimeout = 1ms;
 
@@ -28,7 +29,7 @@ kvd_client::ModelShape shape_of(const KvdMemory::Options& options, const Hyperpa
           model.layout(1, 1).bytes_per_token_per_layer()};
 }
 
-/// Asks at once first: only what is not there yet counts as waiting.
+/// The first look does not wait: only what is not there yet counts as waiting.
 template <class Wait>
 Result<Waited> wait(Wait until) {
   const kvd_client::Status now = until(kvd_client::Duration(0));
@@ -80,8 +81,8 @@ Status KvdMemory::extend(std::uint64_t request, std::span<const Token> tokens) {
   return own(client_.append_tokens(request, tokens, kCommandTimeout));
 }
 
-/// In a session that the client began by itself iterations count from 0 again. What was granted but
-/// never computed is over too: its streams must not be waited for.
+/// When the client has begun a new session by itself, iterations count from 0 again. What was
+/// granted but never computed is over, too: nobody may wait for its streams.
 Status KvdMemory::follow_session(bool running) {
   const auto now = client_.session();
   if (!now.ok()) return own(now.error());

@@ -106,7 +106,7 @@ void Scheduler::run() {
       give_back_late();
     }
   }
-  // The session ends next, and gives back whatever the requests hold.
+  // The session ends next, which gives back whatever the requests hold.
   for (auto& [request, job] : jobs_) job.submitted = false;
   fail_jobs(stopping());
 }
@@ -130,7 +130,7 @@ void Scheduler::take_inbox() {
   }
 }
 
-/// Gives the request's memory back and forgets it; its user, if still there, hears why.
+/// Gives the request's memory back and forgets the request. Its user, if still there, is told why.
 void Scheduler::end_job(Jobs::iterator job, const Error& error) {
   if (job->second.submitted) give_back(job->first);
   std::erase_if(reports_, [&](const auto& report) { return report.request == job->first; });

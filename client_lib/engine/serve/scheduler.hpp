@@ -92,7 +92,7 @@ class Scheduler {
   /// A run of its prompt may begin behind tokens that were found computed.
   void begin_behind(std::uint64_t request, Job& job, const Run& run);
   void tell_answer(std::uint64_t request, Job& job, bool ended);
-  /// Beside the iteration that computes, unless it is off.
+  /// Runs beside the iteration that computes, unless that is switched off.
   Status plan_next();
   [[nodiscard]] std::vector<Sequence> batch_of(const std::vector<Run>& runs) const;
   void advance(const std::vector<Run>& runs, const std::vector<std::vector<float>>& logits);
@@ -129,7 +129,7 @@ class Scheduler {
   std::vector<kvd_client::StepReport> reports_;
   std::optional<Grant> next_;              ///< agreed upon and not begun; has something to run
   bool silent_ = false;                    ///< kvd did not answer the last give-back
-  std::vector<std::uint64_t> unreturned_;  ///< it was not asked for these, as it was silent
+  std::vector<std::uint64_t> unreturned_;  ///< these were not asked of it, because it was silent
   bool lost_ = false;       ///< a call whose answer nobody waits for heard that kvd had gone
   IterationRunner runner_;  ///< last: its thread uses the jobs
 };

@@ -5,7 +5,7 @@
 #include "client_lib/engine/serve/scheduler.hpp"
 #include "client_lib/engine/text/token_text.hpp"
 
-/// One iteration: agreeing upon it, computing it, and what becomes of its tokens.
+/// One iteration: agreeing on it, computing it, and handing out its tokens.
 namespace kvd::engine {
 namespace {
 
@@ -83,7 +83,7 @@ Status Scheduler::plan(bool running) {
   return {};
 }
 
-/// None of them runs: kvd ends none that an iteration has.
+/// None of these requests runs: kvd does not end a request that an iteration contains.
 void Scheduler::end_jobs(const std::vector<std::uint64_t>& ended, const Error& error) {
   for (const std::uint64_t request : ended) {
     const auto job = jobs_.find(request);
@@ -93,8 +93,8 @@ void Scheduler::end_jobs(const std::vector<std::uint64_t>& ended, const Error& e
   }
 }
 
-/// Leaves out who ended since the grant was asked for. A run that does not continue its request is
-/// an error of that request alone.
+/// Leaves out requests that ended since the grant was asked for. If a run does not continue its
+/// request, only that request fails.
 void Scheduler::drop_ended(std::vector<Run>& runs) {
   std::erase_if(runs, [&](const Run& run) {
     const std::uint64_t request = run.entry.request;
@@ -124,8 +124,8 @@ void Scheduler::begin_behind(std::uint64_t request, Job& job, const Run& run) {
   if (job.made() == 0) delivery_.found(request, job.found);
 }
 
-/// What it answered is a part of the next prompt of the same conversation, and of this one's where
-/// another engine goes on with it: that needs each block as soon as it is full.
+/// The next prompt of the conversation contains this answer, and another engine may continue it. So
+/// each block is announced as soon as it is full.
 void Scheduler::tell_answer(std::uint64_t request, Job& job, bool ended) {
   const std::uint64_t block = memory_.block_tokens();
   const bool fills = job.computed / block > job.told / block;

@@ -15,7 +15,7 @@ class StopMatcher {
 
   /// Takes more bytes; returns those that may be shown now. Nothing more once matched().
   std::string feed(std::string_view bytes);
-  /// No more bytes come: what was held back, unless a stop was found.
+  /// Call it when no more bytes come. Returns what was held back, unless a stop was found.
   std::string flush();
   [[nodiscard]] bool matched() const { return matched_; }
 

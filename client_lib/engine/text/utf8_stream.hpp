@@ -11,7 +11,7 @@ class Utf8Stream {
  public:
   /// The characters that are complete with these bytes.
   std::string feed(std::string_view bytes);
-  /// No more bytes come: a character cut off becomes U+FFFD.
+  /// Call it when no more bytes come. A character that was cut off becomes U+FFFD.
   std::string flush();
 
  private:

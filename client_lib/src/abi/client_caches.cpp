@@ -124,7 +124,7 @@ struct CopyOfBlocks {
   bool park = false;
 };
 
-/// Stores or loads. `ticket` is not 0 where the daemon copies, or may copy: then it is to be polled
+/// Stores or loads. Where the daemon copies, or may copy, `ticket` is not 0 and has to be polled
 /// whatever is returned.
 Status copy_blocks(DaemonLink& link, CacheBook& book, const CopyOfBlocks& copy, Nanoseconds timeout,
                    std::uint64_t& ticket) {

@@ -13,11 +13,11 @@
 namespace kvd::client {
 namespace {
 
-/// As many as fit a command.
+/// The most entries that fit into one command.
 constexpr std::size_t kMostNames = std::min<std::size_t>(
     wire::kMaxRequestsPerStep, (wire::kMaxCommandFrame - 256) / sizeof(wire::BlockName));
 
-/// Tells the daemon, in as many commands as it takes.
+/// Tells the daemon, in as many commands as are needed.
 Status tell(Session& session, const std::string& model, std::span<const wire::BlockName> names,
             TimePoint deadline) {
   const auto fingerprint = fingerprint_of(model, session.welcome().shape);
@@ -81,7 +81,7 @@ Status Client::submit(const Request& request, Duration timeout) {
     const Tokens prompt(static_cast<std::int64_t>(told));
     const Tokens block(session->welcome().shape.block_tokens);
     const auto names = impl_->names.begin(id, request.content, prompt, block);
-    // The request is submitted all the same. Without names it only finds nothing.
+    // The request is submitted even if this fails. Without names it only finds nothing.
     if (names.ok()) (void)kvd::client::tell(*session, impl_->model, *names, until);
     return {};
   };

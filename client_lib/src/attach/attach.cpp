@@ -45,7 +45,7 @@ Result<wire::Welcome> welcome_of(const transport::AttachFrame& frame) {
 
 Bytes bytes_of(std::uint64_t count) { return Bytes(static_cast<std::int64_t>(count)); }
 
-/// Another descriptor of the daemon's bell: the last one that came.
+/// Duplicates the descriptor of the daemon's bell, which is the last one that came.
 Result<UniqueFd> bell_of(const transport::AttachFrame& frame) {
   UniqueFd bell(::fcntl(frame.fds.back().get(), F_DUPFD_CLOEXEC, 0));
   if (bell.valid()) return bell;
@@ -162,7 +162,7 @@ std::string resolve_endpoint(const std::string& chosen) {
 }
 
 Result<Admission> attach(const Introduction& introduction, TimePoint deadline, const Clock& clock) {
-  // The pause is shorter than a daemon's restart, and keeps engines apart that were refused
+  // The pause is shorter than a daemon's restart, and it spreads out engines that were refused
   // together.
   std::uniform_int_distribution<int> milliseconds(5, 50);
   std::minstd_rand random(std::random_device{}());

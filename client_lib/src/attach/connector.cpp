@@ -82,8 +82,8 @@ void Connector::on_failed(const Error& error) {
 void Connector::notice_loss() {
   if (!recovery_.attached() || !session_->gone()) return;
   recovery_.on_lost();
-  // Nothing runs on this memory, and what a GPU maps would keep the next daemon from making its
-  // own.
+  // Nothing runs on this memory, but what a GPU still maps would keep the next daemon from making
+  // its own.
   if (!recovery_.loss_untold()) session_->slabs().unmap_lost(kLongestDrain);
 }
 

@@ -35,7 +35,7 @@ class Connector {
 
   void on_submitted(RequestId request);
   void on_ended(RequestId request);
-  /// A call about requests failed: takes note if that told the engine of a loss.
+  /// Call it when a call about requests has failed: notes it if that told the engine of a loss.
   void on_failed(const Error& error);
 
  private:

@@ -99,7 +99,7 @@ bool Keeper::take_frames(bool hung_up) {
     }
     const Status status = handle(*frame);
     if (!status.ok() && status.code() == ErrorCode::kPeerGone) return false;
-    // The daemon counts on a slab that is not here: requests would wait for it for ever.
+    // The daemon counts on a slab that is not here, so requests would wait for it for ever.
     if (slabs_.failure()) return false;
   }
 }

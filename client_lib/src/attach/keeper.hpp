@@ -39,8 +39,8 @@ class Keeper {
   void run(const std::function<void(int)>& locked);
   void serve();
   void beat();
-  /// Takes all frames that have come, or later where mappings are held. False once the session
-  /// cannot go on: the daemon is gone, or what it lends cannot be mapped.
+  /// Takes all frames that have come; where mappings are held, it takes them later. False once the
+  /// session cannot go on: the daemon is gone, or what it lends cannot be mapped.
   bool take_frames(bool hung_up);
   Status handle(const transport::AttachFrame& frame);
 

@@ -20,7 +20,7 @@ constexpr Nanoseconds kLongestWayBack = std::chrono::milliseconds(50);
 /// A layer_mark has room for iterations below this number.
 constexpr std::uint64_t kMaxIteration = std::uint64_t{1} << 48;
 
-/// The time that the daemon gets of what is left: its own answer, which names the remedy, should
+/// The daemon's part of the time that is left: its own answer, which names the remedy, should
 /// arrive before the caller's deadline.
 Nanoseconds daemons_share(Nanoseconds left) {
   const Nanoseconds share = left - std::min(left / 10, kLongestWayBack);
@@ -60,7 +60,8 @@ void Session::end_waits() {
   if (stream_fences_ != nullptr) poison(page());
 }
 
-// Without fences for streams the session works as well: kvd_wait and kvd_layer_done do the same.
+// Without fences for streams the session works as well: kvd_wait and kvd_layer_done serve the same
+// purpose.
 void Session::prepare_streams() {
   if (admission_.gpu == nullptr) return;
   auto fences = admission_.gpu->fences_in(&page(), Bytes(shm::kClientPageBytes),
@@ -293,8 +294,8 @@ void Session::ring(std::uint64_t mark) const {
 }
 
 bool Session::gone() {
-  // A call that failed because of the poison must find the session gone, though the keeper is not
-  // done with it yet. The socket of a group that has ended stays open, for the goodbye.
+  // When a call has failed because of the poison, the session must count as gone, though the keeper
+  // is not done with it yet. The socket of a group that has ended stays open for the goodbye.
   if (!check_poison(page()).ok()) keeper_->declare_gone();
   // With a ring the keeper's word is enough, and saves a system call for each command: the keeper
   // notices the hang-up by itself, and a call that began before it ends with it.

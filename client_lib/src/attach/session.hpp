@@ -108,7 +108,7 @@ class Session {
   wire::FrameBuffer frame_;
   std::uint64_t sequence_ = 0;
   std::uint64_t answered_ = 0;  ///< replies up to this number have come: they come in order
-  /// By number; empty: not answered yet.
+  /// The replies by number; empty: not answered yet.
   std::map<std::uint64_t, std::vector<std::byte>> posted_;
   std::vector<std::byte> collected_;  ///< what the last reply points into
   std::atomic<std::uint64_t> last_ticket_ = 0;

@@ -30,8 +30,8 @@ Result<std::uint64_t> open_anew(const SessionPtr& session, const RegionMapping& 
   return value_of(session->collect(*posted, deadline));
 }
 
-// Positions behind which stands memory of this process are no part, and nothing stands there to the
-// daemon. Each step is good for several times.
+// Positions that this process has backed with its own memory are left out: for the daemon nothing
+// stands there. Each step may be repeated.
 Status claim_space(const SessionPtr& session, RegionBook::Entry& entry,
                    std::optional<std::uint64_t>& opening, TimePoint deadline) {
   Status claimed;

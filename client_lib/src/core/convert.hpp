@@ -52,7 +52,7 @@ kvd_client::Result<T> public_result(Result<T> result) {
   return std::move(result).value();
 }
 
-/// For a reply whose body is not the one that belongs to its command.
+/// Converts a reply whose body is not the one that belongs to its command.
 Error wrong_reply();
 Error invalid(std::string message);
 

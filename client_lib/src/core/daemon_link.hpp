@@ -46,11 +46,12 @@ class DaemonLink {
   template <class Body>
   auto on_memory(Nanoseconds timeout, Body body)
       -> decltype(body(std::declval<const SessionPtr&>(), TimePoint()));
-  /// The same for a call about requests.
+  /// The same as on_memory(), for a call about requests.
   template <class Body>
   auto on_requests(Nanoseconds timeout, Body body)
       -> decltype(body(std::declval<const SessionPtr&>(), TimePoint()));
-  /// The same with the present session. It never attaches: its caller is in the middle of a step.
+  /// The same with the present session. It never attaches, because its caller is in the middle of a
+  /// step.
   template <class Body>
   auto in_a_step(Nanoseconds timeout, Body body)
       -> decltype(body(std::declval<const SessionPtr&>(), TimePoint()));
@@ -86,7 +87,7 @@ inline constexpr Nanoseconds kReturnTimeout = std::chrono::milliseconds(100);
 Status finish_region(Session& session, RegionId region, TimePoint deadline);
 /// Hands back a region that nobody took.
 Status return_region(Session& session, RegionId region, TimePoint deadline);
-/// Hands back regions whose allocation was given up but whose slabs came all the same.
+/// Hands back regions whose allocation was given up but whose slabs came nevertheless.
 void return_untaken_regions(Session& session, TimePoint deadline);
 
 template <class Body>

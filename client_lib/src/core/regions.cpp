@@ -85,8 +85,8 @@ Status Regions::free(std::uint64_t id, Nanoseconds timeout) {
   if (session->gone()) return {};
   if (entry->parts) return close_space(session, *entry, until);
   if (entry->grant.session.lock() != session) {
-    // The daemon that the region came from is gone, and the present one counts its bytes. A daemon
-    // that cannot be told now miscounts at worst.
+    // The daemon that the region came from is gone, and the present one counts the region's bytes.
+    // If it cannot be told now, it miscounts at worst.
     (void)session->call(wire::FinishCommand{orphaned_target(bytes)}, until);
     return {};
   }

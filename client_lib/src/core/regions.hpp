@@ -35,8 +35,8 @@ class Regions {
 
  private:
   static Error none(std::uint64_t id);
-  /// Attaches for the memory that is held where the daemon went away, and claims it, so that a
-  /// fresh daemon knows of it.
+  /// Attaches again, for the sake of the memory that is held, where the daemon went away. Claims
+  /// that memory, so that a fresh daemon knows of it.
   void attach_where_lost();
   static RegionBook::Grant granted(const SessionPtr& session, RegionId id);
   Result<kvd_client::Region> take_region(const SessionPtr& session, RegionId id,

@@ -46,7 +46,7 @@ Status leave(RegionMapping& space, std::span<const std::uint32_t> positions) {
   return {};
 }
 
-/// A part that is no longer there was given back by a call whose answer came late.
+/// A part that is no longer there was given back by an earlier call whose answer came late.
 Status finish_part(Session& session, const RegionBook::Part& part, TimePoint deadline) {
   const Status status = finish_region(session, part.grant.daemon_id, deadline);
   const bool went =
@@ -186,7 +186,7 @@ Status Regions::shrink(std::uint64_t id, std::uint64_t part, Nanoseconds timeout
   }
   KVD_ASSIGN_OR_RETURN(auto change, MappingHold::of_process().need_change());
   if (!idle) KVD_TRY(entry->mapping->memory->quiesce(until - link_.clock().now()));
-  // It was unmapped earlier if the daemon could not be told at that time.
+  // It was unmapped in an earlier call if the daemon could not be told then.
   const bool stands = entry->mapping->mapped[found->second.positions.front()];
   if (stands) KVD_TRY(leave(*entry->mapping, found->second.positions));
   change.reset();

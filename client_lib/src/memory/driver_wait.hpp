@@ -11,9 +11,9 @@
 
 namespace kvd::client {
 
-/// Makes a call of the driver that may wait for the device and knows no limit, in a thread of its
-/// own. False: it has not returned within the limit, and goes on there. So `call` owns all it
-/// needs.
+/// Makes a driver call that may wait for the device without any limit, in a thread of its own.
+/// False: the call has not returned within the limit and goes on in its thread. So `call` must own
+/// everything that it needs.
 template <class Call>
 [[nodiscard]] bool ended_within(Nanoseconds limit, Call call) {
   struct Wait {

@@ -24,9 +24,10 @@ constexpr Nanoseconds kZeroing = std::chrono::seconds(10);
 
 CUdeviceptr device_pointer(Bytes offset, CUdeviceptr base) { return base + offset.size(); }
 
-/// What the driver said of a wait for the device: the end of all work, unless somebody captures.
+/// What the driver answers to a wait for the device: all work has ended, unless somebody captures a
+/// graph.
 Status idle_after(const cuda::Driver& driver, CUresult result) {
-  if (!cuda::is_about_capture(result)) return {};  // of a dead context nothing runs any more
+  if (!cuda::is_about_capture(result)) return {};  // in a dead context nothing runs any more
   return make_error(ErrorCode::kWouldBlock,
                     cuda::error_of(driver, result, "waiting for the GPU").message +
                         ": a graph was being captured, and its capture has failed by this: keep "
@@ -138,7 +139,7 @@ class GpuRange final : public SlabRange {
   [[nodiscard]] int device() const override { return ordinal_; }
 
  private:
-  // The driver maps nothing over what is mapped: for some 30 us nothing stands there.
+  // The driver maps nothing over an existing mapping, so for some 30 us nothing is mapped there.
   Status replace(Bytes offset, std::shared_ptr<const cuda::PhysicalMemory> memory) {
     slabs_.erase(offset);
     const Bytes size = memory->size();

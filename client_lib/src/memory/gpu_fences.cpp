@@ -92,8 +92,8 @@ bool GpuFences::close() {
   return unregister();
 }
 
-// The driver waits here for all streams of the process, those that wait for something else and will
-// go on doing so among them (H200 with driver 580, deploy/gpu-reports, E18).
+// The driver waits here for all streams of the process, even for those that wait for something else
+// and will go on waiting (H200 with driver 580, deploy/gpu-reports, E18).
 bool GpuFences::unregister() {
   return ended_within(kLongestWait,
                       [gpu = gpu_, &context = context_, page = std::move(page_)]() mutable {
@@ -131,7 +131,8 @@ Status GpuFences::write(void* stream, const std::atomic<std::uint64_t>& word, st
   if (driver.stream_write_value64 == nullptr) {
     return no_memory_operations("write", "kvd_layer_done");
   }
-  // By default the write comes after all that the stream did before, for the whole system to see.
+  // By default the write comes after everything that the stream did before, and the whole system
+  // sees it.
   return enqueue(stream, "cuStreamWriteValue64", value, [&](CUstream queue) {
     return driver.stream_write_value64(queue, address_of(word), value,
                                        CU_STREAM_WRITE_VALUE_DEFAULT);

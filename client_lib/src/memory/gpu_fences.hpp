@@ -42,7 +42,7 @@ class GpuFences final : public StreamFences {
     ~Mark();
 
     Status record(CUstream stream);
-    /// Not while a capture keeps the driver from answering.
+    /// Call it only while no capture keeps the driver from answering.
     [[nodiscard]] bool passed() const;
     [[nodiscard]] CUevent get() const { return event_; }
 
@@ -67,8 +67,8 @@ class GpuFences final : public StreamFences {
   [[nodiscard]] CUdeviceptr address_of(const std::atomic<std::uint64_t>& word) const;
   /// The mark behind the last operation in the stream.
   Result<Mark*> mark_of(CUstream stream);
-  /// Has the stream do the operation, marks how far it is then, and has the value told once it has
-  /// come there.
+  /// Has the stream do the operation, then marks how far the stream is, and has the value told when
+  /// the stream reaches that mark.
   template <class Operation>
   Status enqueue(void* stream, const char* name, std::optional<std::uint64_t> tell,
                  Operation operation);

@@ -23,9 +23,10 @@ class Session;
 /// Owner:   the client, under its mutex
 class RegionBook {
  public:
-  /// Memory that a daemon granted. The daemon after it knows it by who granted it, and as what.
+  /// Memory that a daemon granted. The next daemon knows it by the daemon that granted it and by
+  /// the id it had there.
   struct Grant {
-    RegionId daemon_id;                    ///< to the daemon of the session
+    RegionId daemon_id;                    ///< its id at the session's daemon
     std::weak_ptr<const Session> session;  ///< whose it is
     wire::ClaimBody claim{};
   };
@@ -87,7 +88,7 @@ class RegionBook {
     return entry->second.grant.daemon_id;
   }
 
-  /// Whether somebody else holds the mapping too.
+  /// Whether somebody else holds the mapping as well.
   [[nodiscard]] bool lent(std::uint64_t id) const {
     const auto entry = entries_.find(id);
     return entry != entries_.end() && entry->second.mapping.use_count() > 1;

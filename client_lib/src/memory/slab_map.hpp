@@ -20,8 +20,8 @@
 
 namespace kvd::client {
 
-/// The slabs of one region, mapped back to back. Outlives its session: what stood in it when the
-/// daemon died stays readable until the region is freed.
+/// The slabs of one region, mapped back to back. They outlive their session: their bytes stay
+/// readable after the daemon died, until the region is freed.
 struct RegionMapping {
   explicit RegionMapping(std::shared_ptr<SlabMemory> of) : memory(std::move(of)) {}
   RegionMapping(const RegionMapping&) = delete;
@@ -54,7 +54,7 @@ class SlabMap {
                                                                Bytes slab_bytes);
   /// Waits until all slabs of the region are mapped and hands it over.
   Result<std::shared_ptr<RegionMapping>> take_region(RegionId region, TimePoint deadline);
-  /// Regions whose slabs came but which nobody has taken, as their allocation was given up.
+  /// Regions whose slabs came but which nobody has taken, because their allocation was given up.
   [[nodiscard]] std::vector<RegionId> untaken_regions() const;
   /// Unmaps what has been mapped of a region nobody took, now or when its frames still come. For a
   /// region that was taken there is nothing to do.
@@ -75,8 +75,8 @@ class SlabMap {
   /// close_and_unmap() does, but for memory that forsake() has given back. That stays mapped, as
   /// zeros, since a thread of the engine may not have heard yet.
   void unmap_lost(Nanoseconds limit);
-  /// Ends all waits, maps no more and unmaps all but the regions taken, as unmap_when_idle() does.
-  /// False for ever once some of it has stayed.
+  /// Ends all waits, maps nothing more and unmaps everything but the regions taken, as
+  /// unmap_when_idle() does. From then on false if anything stayed mapped.
   bool close_and_unmap(Nanoseconds limit);
   /// Why a slab that backs blocks could not be mapped, if that ever happened.
   [[nodiscard]] std::optional<Error> failure() const;
@@ -94,7 +94,7 @@ class SlabMap {
   std::condition_variable changed_;
   bool closed_ = false;
   bool stays_ = false;     ///< some of it is mapped for ever
-  bool forsaken_ = false;  ///< nothing of the daemon's backs blocks any more
+  bool forsaken_ = false;  ///< none of the daemon's memory backs blocks any more
   std::unordered_map<SlabIndex, std::unique_ptr<SlabRange>> slabs_;
   std::unordered_map<RegionId, std::shared_ptr<RegionMapping>> regions_;
   std::unordered_set<RegionId> discarded_;  ///< their late frames are let go

@@ -26,8 +26,8 @@ class SlabRange {
   /// Puts one slab of this process's own behind all addresses without memory, and behind those that
   /// are unmapped later, where a stray access to them would end the device's context. Comes first.
   virtual Status back_gaps(Bytes /*slab*/) { return {}; }
-  /// Maps what stands at `from_offset` of another range of the same memory here as well, ready to
-  /// be used. Precondition: nothing stands here.
+  /// Maps the memory at `from_offset` of another range here as well, ready to be used.
+  /// Precondition: nothing is mapped here.
   virtual Status map_from(Bytes offset, Bytes size, const SlabRange& from, Bytes from_offset) = 0;
   /// Maps a slab of this process's own, of zeros. Precondition: nothing stands here.
   virtual Status map_own(Bytes offset, Bytes size) = 0;
@@ -60,10 +60,10 @@ class SlabMemory {
   virtual ~SlabMemory() = default;
   /// Addresses for `size` bytes at a multiple of `alignment`, backed by nothing yet.
   virtual Result<std::unique_ptr<SlabRange>> reserve(Bytes size, Bytes alignment) = 0;
-  /// Waits until all that this process has given the device is done; of host memory nothing.
-  /// Precondition: mappings are not held, see MappingHold.
-  /// Errors: DeadlineExceeded; WouldBlock where somebody captures a graph all the same, which this
-  ///         has ended.
+  /// Waits until all that this process has given the device is done; with host memory there is
+  /// nothing to wait for. Precondition: mappings are not held, see MappingHold. Errors:
+  /// DeadlineExceeded; WouldBlock where somebody captures a graph nevertheless, which this has
+  /// ended.
   virtual Status quiesce(Nanoseconds limit) = 0;
 };
 

@@ -69,8 +69,8 @@ void keep_for_ever(std::unique_ptr<Owner> owner) {
 
 }  // namespace
 
-/// Members stand in the order of dependence. They are kept for ever when copies did not visibly
-/// end.
+/// The members stand in the order in which they depend on each other. They are kept for ever if
+/// copies did not visibly end.
 struct CudaBackend::Parts {
   Parts(CudaConfig configuration, const Clock& time, const cuda::Driver& entries,
         cuda::Device chosen, const cuda::Capabilities& able, Bytes grain, DramChoice dram_choice,
@@ -111,7 +111,7 @@ struct CudaBackend::Parts {
     const SlabHandle handle(++last_handle);
     return {handle, &slabs.emplace(handle, std::move(memory)).first->second};
   }
-  /// What is taken out is returned, so that it ends outside the lock.
+  /// The removed slab is returned, so that its memory ends outside the lock.
   template <class Memory>
   auto take(std::unordered_map<SlabHandle, Memory>& slabs, SlabHandle handle) {
     const std::lock_guard lock(slab_mutex);
@@ -312,7 +312,7 @@ Status CudaBackend::do_read_slab(std::uintptr_t address, Bytes length, const Loo
 }
 
 Status CudaBackend::do_destroy_slab(SlabHandle handle) {
-  // Its copies were reported as failed, but that does not mean that they have ended, so it stays.
+  // Its copies were reported as failed, which does not mean that they have ended, so it stays.
   if (parts_->health.lost()) return {};
   const ScopedCurrent current(parts_->engine->context());
   parts_->take(parts_->hbm, handle);

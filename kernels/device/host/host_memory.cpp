@@ -59,7 +59,7 @@ Status bind_to_node(std::uintptr_t address, Bytes size, unsigned node) {
   std::string online;
   std::getline(std::ifstream(nodes + "online") >> std::ws, online);
   if (online == std::to_string(node)) return {};  // the only node, so there is nothing to choose
-  // Where /sys is hidden, as in some containers, only the kernel knows.
+  // Where /sys is hidden, as in some containers, the kernel is asked directly.
   const bool known = !online.empty();
   if (known && ::access((nodes + "node" + std::to_string(node)).c_str(), F_OK) != 0) {
     return make_error(ErrorCode::kInvalidArgument, "no NUMA node " + std::to_string(node) +
@@ -71,7 +71,7 @@ Status bind_to_node(std::uintptr_t address, Bytes size, unsigned node) {
     return make_error(ErrorCode::kInvalidArgument, "NUMA node numbers end at 1023");
   }
   mask[node / kBits] = 1ul << (node % kBits);
-  // The kernel reads one bit less than it is told.
+  // The kernel reads one bit less than this number says.
   if (::syscall(SYS_mbind, address, size.size(), MPOL_BIND, mask.data(), mask.size() * kBits + 1,
                 0) == 0) {
     return {};

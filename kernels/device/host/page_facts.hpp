@@ -29,7 +29,7 @@ constexpr Bytes kHugePage = kMiB * 2;
 [[nodiscard]] bool shmem_huge_allowed(std::string_view setting);
 /// The kB of `key` in a text of the form of /proc/meminfo; zero where it is absent.
 [[nodiscard]] Bytes meminfo_field(std::istream& meminfo, std::string_view key);
-/// As mapped_page_kind(), from a text of the form of /proc/self/smaps. The answer is transparent
+/// Like mapped_page_kind(), from a text in the form of /proc/self/smaps. The answer is transparent
 /// huge pages only where at least half of the mapping has them.
 [[nodiscard]] PageKind page_kind(std::istream& smaps, std::uintptr_t address, Bytes size);
 

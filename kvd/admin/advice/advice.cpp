@@ -10,7 +10,7 @@
 namespace kvd::admin {
 namespace {
 
-/// The least share of the tokens asked for: below it no tier saves as much as it costs.
+/// The least share of the tokens that a tier must have: below it no tier saves as much as it costs.
 constexpr double kLeastReuse = 0.05;
 /// The least share of the tokens found: below it what comes back is in HBM anyway.
 constexpr double kLeastOutside = 0.05;
@@ -54,7 +54,7 @@ struct Source {
   double latency_s = 0;
 };
 
-/// Blocks from disk have to cross the link, too.
+/// Blocks from disk have to cross the link as well.
 std::vector<Source> tiers_of(const core::ControllerStatus& status) {
   const double link = status.devices.empty() ? 0 : status.devices.front().link_rate[0];
   const core::DiskRates& disk = status.disk_rates;
@@ -65,7 +65,7 @@ std::vector<Source> tiers_of(const core::ControllerStatus& status) {
   return tiers;
 }
 
-/// Sums up all prompts whose content engines told.
+/// Sums up all prompts whose content engines have told.
 struct Reuse {
   std::optional<double> found;    ///< share of their tokens
   std::optional<double> outside;  ///< share of the tokens found that were not in HBM

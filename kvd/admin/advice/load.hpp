@@ -6,9 +6,9 @@
 
 namespace kvd::admin {
 
-/// What holds back which engine's requests now, who has the memory, and the setting to turn: a
-/// finding for each engine of which a request waits whose goal has passed.
-/// Source: kvd/DESIGN.md "What operators see and change".
+/// What holds back engines' requests now, who has the memory, and which setting to change: one
+/// finding for each engine that has a waiting request whose goal has passed. Source: kvd/DESIGN.md
+/// "What operators see and change".
 [[nodiscard]] std::string load_document(const core::ControllerStatus& status);
 
 }  // namespace kvd::admin

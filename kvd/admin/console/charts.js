@@ -11,11 +11,11 @@ function niceTop(value) {
   const unit = 10 ** Math.floor(Math.log10(value));
   return [1, 2, 2.5, 5, 10].map((step) => step * unit).find((step) => step >= value);
 }
-/** The same for bytes: a power of two. */
+/** The same for bytes: rounds to a power of two. */
 const niceBytes = (value) => (value > 0 ? 2 ** Math.ceil(Math.log2(value)) : 1);
 
 export class LineChart {
-  static most = 900; // seconds shown, where there are so many
+  static most = 900; // how many seconds are shown, if there are that many
 
   /** `lines`: [{ name, colour }]; `text(y)`; `top`: fixed upper bound, "bytes", or none. */
   constructor(title, lines, text, top) {

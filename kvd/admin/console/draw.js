@@ -33,7 +33,8 @@ export function colour(name) {
   if (!colours.has(name)) colours.set(name, getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim());
   return colours.get(name);
 }
-/** Any number of engines has colours: engines with neighbouring numbers are far apart in hue. */
+/** There are colours for any number of engines: engines with neighbouring numbers are far apart
+ *  in hue. */
 export function engineColour(id) {
   const light = matchMedia("(prefers-color-scheme: dark)").matches ? 0.72 : 0.6;
   return `oklch(${light} 0.13 ${(id * 137.508 + 230) % 360})`;
@@ -54,7 +55,7 @@ export function begin(canvas, height) {
   return { context, width, height };
 }
 
-/** A broken line where kvd started. What is outside is clipped by who calls. */
+/** Draws a broken line where kvd started. The caller clips what lies outside. */
 export function drawStart(c, x, top, bottom) {
   c.strokeStyle = c.fillStyle = colour("warn"); c.lineWidth = 1;
   c.setLineDash([4, 3]);
@@ -92,7 +93,7 @@ const tip = document.getElementById("tip");
 export function showTip(text, event) {
   tip.textContent = text;
   tip.hidden = false;
-  tip.style.left = 0; // as wide as it may be
+  tip.style.left = 0; // as wide as it may become
   const box = tip.getBoundingClientRect();
   tip.style.left = `${Math.min(event.clientX + 14, innerWidth - box.width - 8)}px`;
   tip.style.top = `${event.clientY + 18 + box.height > innerHeight ? event.clientY - box.height - 12 : event.clientY + 18}px`;

@@ -4,7 +4,7 @@
 // page wants one.
 
 const PERIOD_MS = 1000;
-const SILENCE_MS = 5000; // a kvd that says nothing for so long does not answer
+const SILENCE_MS = 5000; // a kvd that has been silent for this long does not answer
 export const KEPT_S = 900; // samples of the counters, as kvd-admin keeps them
 
 export class Refused extends Error {
@@ -113,7 +113,7 @@ export class History {
   }
 
   add({ now_s: t, status: { boot_id: boot, uptime_s: up, counters } }) {
-    while (this.last?.t >= t) this.samples.pop(); // the same again, or the machine's clock began anew
+    while (this.last?.t >= t) this.samples.pop(); // the same moment again, or the machine's clock was set back
     if (!this.boots.has(boot)) this.boots.set(boot, t - up);
     this.samples.push({ t, boot, ...flat(counters) });
     this.samples = this.samples.filter((one) => one.t > t - KEPT_S);

@@ -117,7 +117,7 @@ function showEvents(o) {
     [e.sequence, secondsText(e.age_s), e.level, e.engine ? `${e.engine} ${names.get(e.engine) ?? ""}` : "–", e.text]), "nothing happened yet");
 }
 
-/** Keeps what is chosen while engines come and go. */
+/** Keeps the user's choice while engines come and go. */
 function fillChoices(select, options) {
   const wanted = JSON.stringify(options);
   if (select.dataset.wanted === wanted) return;

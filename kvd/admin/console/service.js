@@ -38,7 +38,7 @@ async function showConfig() {
     Object.entries(config.body).map(([key, value]) => [key, value, origins.body.origins[key] ?? "–"]));
 }
 
-/** Reads what the overview does not have. kvd's silence is told elsewhere. */
+/** Reads what the overview lacks. kvd's silence is reported elsewhere. */
 export async function showService() {
   const [load, quotas, drain] = await Promise.all(["load", "quotas", "drain"].map((name) => ask(`/v1/${name}`)));
   showLoad(load.body);

@@ -30,7 +30,7 @@ export function fillTable(place, columns, rows, empty = "nothing") {
   });
 }
 
-/** A picture's table, made while somebody looks at it. */
+/** The table that belongs to a picture; it is made while somebody looks at it. */
 export function fillDetails(details, columns, rows, empty) {
   details.fill = () => fillTable(details.querySelector(".scroll"), columns, rows(), empty);
   if (!details.dataset.ready) {

@@ -14,10 +14,9 @@ namespace kvd::admin::link {
 /// A tag that changes with who is out of service and until when, but not with what they have left.
 [[nodiscard]] std::uint64_t tag_of_drain(const core::ControllerStatus& status);
 
-/// What the Controller is to be told. Pure.
-/// Errors: StaleSession when the change is conditional and the status has none of its tags;
-/// NotFound
-///         for an engine that is not attached. Messages begin with the key's path and a colon.
+/// The order that the Controller is to get. Pure. Errors: StaleSession when the change is
+/// conditional and the status has none of its tags; NotFound for an engine that is not attached.
+/// Messages begin with the key's path and a colon.
 [[nodiscard]] Result<std::vector<core::Drain>> drains_of(const core::ControllerStatus& status,
                                                          const Change& change,
                                                          std::span<const Assignment> assignments);

@@ -146,7 +146,7 @@ void visit(A& a, metrics::Sample& sample) {
   all(a, sample.labels, sample.value, sample.counts);
 }
 
-/// What only comparisons set does not come along.
+/// Fields that only comparisons set are left out.
 template <class A>
 void visit(A& a, core::Tuning& t) {
   for (const core::TuningKey& key : core::tuning_keys()) {
@@ -181,7 +181,7 @@ void visit(A& a, core::CacheStatus& c) {
   all(a, c.model, c.block_bytes, c.block_tokens, c.fingerprint, c.remote_name);
 }
 
-/// Its distributions go along as samples.
+/// Its distributions travel as samples.
 template <class A>
 void visit(A& a, core::ClassService& s) {
   all(a, s.name, s.ttft, s.tbt, s.oldest);

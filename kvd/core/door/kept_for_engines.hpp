@@ -8,7 +8,8 @@ namespace kvd::core {
 /// pieces of copies, held commands, unsent replies, tables. The memory that kvd asks of a machine,
 /// a control group or a service manager includes it.
 constexpr Bytes kKeptForEngines = kMiB * 256;
-/// The part of it for frames on their way in and out; the rest is for what the Controller keeps.
+/// The part of it that is for incoming and outgoing frames; the rest is for what the Controller
+/// keeps.
 constexpr Bytes kKeptFrames = kMiB * 96;
 
 }  // namespace kvd::core

@@ -25,7 +25,7 @@ void Budget::refill(DeviceId device) {
   Bucket& bucket = buckets_[device.value];
   const auto depth = static_cast<double>(per_step(device).value);
   const double rate = knowledge_.slower_link(device);
-  // Before the first copy the link is unmeasured, and the budget alone bounds a step.
+  // Before the first copy nothing is known of the link, so only the budget bounds a step.
   const double added = rate == 0 ? depth : rate * to_seconds(context_.now - bucket.filled);
   bucket.left = std::min(depth, bucket.left + added);
   bucket.filled = context_.now;

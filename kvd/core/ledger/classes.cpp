@@ -60,8 +60,8 @@ Result<ClassId> Classes::of(const ModelClass& shape, DomainId domain) {
   // Slabs that its earlier engines left cached count as well, and are its own to give up.
   own.merge(with_slabs(domain));
   if (std::ssize(own) >= shares.most(domain)) {
-    // A large cache goes in parts, since the control thread has others to serve. Each further shape
-    // clears one part, and there are at most as many shapes with slabs as slabs.
+    // A large cache is given up in parts, since the control thread has other engines to serve. Each
+    // further shape clears one part, and there are at most as many shapes with slabs as slabs.
     store_.cache.clear(kMostAtOnce, domain);
     forget();
   }

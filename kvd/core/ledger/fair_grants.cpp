@@ -32,7 +32,7 @@ class Purse {
     }
   }
 
-  /// Gives as much of it as there is, in whole grains where that is asked for.
+  /// Gives as much of it as there is, in whole grains where grains are set.
   void give(std::size_t to, Slabs slabs, bool in_grains = true) {
     Slabs& domain_left = domain_left_[wants_[to].domain];
     slabs = std::min({slabs, left_, domain_left});
@@ -91,7 +91,7 @@ Slabs used_within(const Want& want, std::int64_t limit) {
   return std::min(in_grains(want, used), most_of(want));
 }
 
-/// What the want at `at` gains where everyone who wants that much has `level`.
+/// What the want at `at` gains if everyone who wants that much gets `level`.
 Slabs gain(const Purse& purse, Slabs wanted, std::size_t at, Slabs level) {
   return std::max<Slabs>(0, std::min(level, wanted) - purse.grant(at));
 }

@@ -12,9 +12,9 @@ namespace kvd::core {
 
 namespace {
 
-/// A quarter of it is there for each domain in any case.
+/// A quarter of it is reserved for each domain in any case.
 constexpr std::int64_t kKept = (kKeptForEngines - kKeptFrames).value;
-/// A request, with what lists and answers hold of it.
+/// The size of a request, including what lists and answers hold of it.
 constexpr Bytes kRequestBytes{static_cast<std::int64_t>(2 * sizeof(Request))};
 
 Bytes bytes_of(const Request& request) {
@@ -80,7 +80,7 @@ Request* Requests::find(const Session& session, RequestId request, std::size_t& 
 Requests::Requests(std::uint32_t max_domains)
     : kept_(kKept / 4 * 3, kKept / 4 / std::max(1u, max_domains)) {}
 
-// Counts a quarter more digests than there are: lists grow by as much.
+// Counts a quarter more digests than there are, because lists grow by that much at a time.
 Bytes Requests::bytes_of_digests(std::size_t count) {
   return Bytes(static_cast<std::int64_t>((count + count / 4) * sizeof(Digest)));
 }

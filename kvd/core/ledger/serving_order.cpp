@@ -83,7 +83,7 @@ void ServingOrder::take_turns() {
   if (!several) return;
   struct Turns {
     std::map<EngineId, Tokens> had;
-    /// With the tokens that their engines have had by then.
+    /// Includes the tokens that their engines have had by then.
     std::vector<std::pair<Tokens, Request*>> members;
     std::size_t taken = 0;
   };

@@ -19,7 +19,7 @@ constexpr Nanoseconds kWordGood = std::chrono::seconds(2);
 /// time do not get it until then, because giving it back takes longer than computing a prompt. kvd
 /// design.
 constexpr Nanoseconds kWantedAgain = std::chrono::seconds(10);
-/// Goals that are up to so many times longer count as equal.
+/// Goals count as equal when one is at most this many times as long as the other.
 constexpr std::int64_t kAlike = 8;
 
 std::string named(RegionId space) { return "space " + std::to_string(space.value); }
@@ -106,8 +106,8 @@ void remember(const Session& session, const Context& context, Space& space) {
   if (!needs.empty() && (tighter || more || over)) space.usual = now;
 }
 
-/// Nothing that an engine says of itself counts for more than kvd knows: none needs more than it
-/// has addresses for.
+/// What an engine says of itself never counts for more than kvd knows: no request needs more than
+/// the space has addresses for.
 Want want_of(const Session& session, const Space& space, Bytes slab, const Context& context) {
   Want want;
   want.domain = session.info.domain;

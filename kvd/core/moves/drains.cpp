@@ -96,7 +96,8 @@ void Drains::end_left(Session& session) {
   const bool all = is_past(now->deadline, context_.now);
   for (Request* r : std::vector(session.active)) {
     if (!all && !r->waits()) continue;
-    // Its engine may be computing it: it gets no more memory, and ends when that iteration is over.
+    // Its engine may be computing it. So it gets no more memory, and ends when that iteration is
+    // over.
     r->verdict = Verdict::kDrained;
     if (r->progress.last_iteration > session.iterations.finished) continue;
     session.given_up.push_back({r->key.request, Hold::kDrained});

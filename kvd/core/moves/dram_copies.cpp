@@ -90,7 +90,7 @@ Bytes DramCopies::sync_request(Session& session, Request& request, bool away_onl
                 : store_.cache.try_take(Tier::kDram, session.taker(), count, kMostAhead);
   if (grant.code != ErrorCode::kOk) {
     session.ahead.short_of_dram = session.ahead.short_of_dram || away_only;
-    // As many rows have made way as may in one step: the next step goes on.
+    // A step makes way for at most this many rows; the next step goes on.
     return grant.code == ErrorCode::kWouldBlock && !away_only ? budget : Bytes(0);
   }
   store_.moves.place(request.table, chosen, Tier::kDram, grant.slots);

@@ -82,7 +82,7 @@ Shares::Requested Shares::requested(Share share, Bytes most) {
   const Bytes slab = store_.hbm.of(share.device).config().slab_bytes;
   for (const auto& [id, session] : requests_.sessions()) {
     if (session.share() != share) continue;
-    // A part of what a space lacks is of use, too.
+    // A part of what a space lacks is useful as well.
     for (const auto& [region, space] : session.leases.spaces) {
       sum.lacks += std::min(most, lacks(space, slab, context_.now));
     }

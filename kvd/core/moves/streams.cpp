@@ -11,8 +11,8 @@ void Streams::install(Session& session) {
   requests_.each_inside_of(session.id, [&](Request& r) {
     if (r.leaving || (!r.runs() && !r.paused())) return;
     if (r.paused()) memory_.release_staging(r);
-    // A prompt on its way to DRAM keeps its blocks until others are short of them: its next chunk
-    // would have to fetch them again.
+    // A prompt that prefills into DRAM keeps its HBM blocks until others are short of them, because
+    // its next chunk would have to fetch them again.
     if (!r.layers.away.empty() && (!r.layerwise || session.ahead.crowded)) evict_layers(session, r);
     if (!r.paused() && !r.moves.fetch && !r.layerwise) fetch_layers(session, r);
   });

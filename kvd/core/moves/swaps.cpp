@@ -143,7 +143,7 @@ bool Swaps::on_copy(const CopyFinished& finished) {
   return true;
 }
 
-// The target slots have the bytes now, or are given up.
+// The target slots have their bytes now, or are given up.
 void Swaps::finish(store::Transfer transfer, bool ok) {
   Request& request = requests_.at(transfer.request);
   const std::uint32_t full = memory_.full_blocks(request) * request.table.groups();

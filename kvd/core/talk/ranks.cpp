@@ -44,7 +44,7 @@ void Ranks::on_step(const Command& command, const Step& step) {
       return take_answer(session, command);
     }
   }
-  // This reply was lost, too, but another rank has asked for the next one since.
+  // This reply was lost as well, but another rank has asked for the next one since.
   if (repeats_previous(ranks, command.rank, step)) {
     context_.reply(command, ranks.previous->reply);
     return;
@@ -92,7 +92,7 @@ Status Ranks::check(const Session& session, std::uint32_t rank, const Step& step
                  ", another rank " + iterations(answer.finished, answer.running) +
                  ": all ranks step alike");
   }
-  // A rank alone can no longer say whether it ran what it was granted: other ranks may run it.
+  // One rank can no longer say whether it ran what it was granted: other ranks may run it.
   if (step.iteration_running == 0 && step.iteration_finished + 1 == session.iterations.granted) {
     return fault(
         "gives up an iteration that the others may run: ask again with the numbers of "

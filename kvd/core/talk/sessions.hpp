@@ -39,7 +39,8 @@ class Sessions : private Part {
   void on_slab_mapped(EngineId engine, SlabIndex slab);
   void on_slab_unmapped(EngineId engine, SlabIndex slab);
   void on_slab_unsent(const SlabUnsent& unsent);
-  /// At the end of each event: notes whose memory has come back zeroed since their process ended.
+  /// Called at the end of each event: notes sessions whose memory has been zeroed since their
+  /// process ended.
   void tell_returned();
 
  private:

@@ -117,7 +117,7 @@ void drop_kept_descriptor(const std::string& name) {
   (void)tell_service_manager("FDSTOREREMOVE=1\nFDNAME=" + name, std::nullopt, true);
 }
 
-// Whoever keeps descriptors closes this one once it comes to it.
+// The keeper of the descriptors closes this one when it receives it.
 void wait_for_descriptor_store() {
   constexpr int kPatienceMs = 2000;
   int ends[2];

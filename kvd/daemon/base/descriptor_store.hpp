@@ -32,7 +32,7 @@ bool tell_service_manager(std::string_view text, std::optional<int> fd, bool wai
 /// Has the descriptor kept under the name, beside this process's own.
 /// Errors: Unavailable where nobody takes it within two seconds.
 [[nodiscard]] Status keep_descriptor(const std::string& name, int fd);
-/// All that are kept under the name are closed.
+/// Closes all that are kept under the name.
 void drop_kept_descriptor(const std::string& name);
 /// Waits until all that was said before has been done and dropped descriptors are closed, two
 /// seconds at most.

@@ -15,7 +15,7 @@ namespace kvd::daemon {
 /// Owner: control thread.
 class PageLease {
  public:
-  /// All that may write into it. The lease keeps no hold of them.
+  /// All devices that may write into it. The lease does not keep them alive.
   using Writers = std::vector<std::weak_ptr<kernels::CopyQueues>>;
 
   /// Errors: those of CopyQueues::adopt_page.

@@ -107,7 +107,8 @@ void check_devices(const Config& config, Faults& faults) {
 
 void check_pools(const Config& config, Faults& faults) {
   Config counted = config;
-  if (!check_sizes(config, faults)) counted.slab = Bytes(0);  // so that other faults are told, too
+  if (!check_sizes(config, faults))
+    counted.slab = Bytes(0);  // so that other faults are reported as well
   for (const Tier tier : {Tier::kHbm, Tier::kDram}) {
     if (!in_range(config.hbm) || !in_range(config.dram)) return;
     check_slab_count(counted, tier, faults);

@@ -42,7 +42,8 @@ std::string table_of(const std::string& header, const std::vector<Setting<T>>& k
   return text;
 }
 
-/// Keys of the process. SLO classes are printed by name, and the default class is one of them.
+/// Keys that concern the whole process. SLO classes are printed by name, and the default class is
+/// one of them.
 std::string toml_of_keys(const Config& config) {
   std::string text;
   std::string open_table;

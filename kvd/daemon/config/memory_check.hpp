@@ -8,8 +8,8 @@
 
 namespace kvd::daemon {
 
-/// The memory that this process may use: the least of MemTotal and, over its control group and all
-/// ancestors, memory.max and memory.high; and how much of it is free.
+/// The memory that this process may use, and how much of it is free. The former is the least of
+/// MemTotal and, for its control group and all ancestors, memory.max and memory.high.
 struct MemoryRoom {
   struct Limit {
     Bytes bytes;

@@ -22,8 +22,8 @@ constexpr Bytes kPages = kKiB * 4352;
 /// in the tables of this one, and tags of blocks that were evicted (8 bytes at most).
 constexpr Bytes kBlocks = kMiB * 3;
 
-/// Connections that wait, the link to kvd-admin, logs, timers: as much as stays free for engines
-/// that are attached (see Acceptor), and as much again.
+/// Waiting connections, the link to kvd-admin, logs and timers: as many descriptors as stay free
+/// for attached engines (see Acceptor), and the same number again.
 constexpr std::uint64_t kOtherDescriptors = 128;
 /// Two sockets, a process, a bell, and pages; five were counted of an engine with a region.
 constexpr std::uint64_t kEngineDescriptors = 6;

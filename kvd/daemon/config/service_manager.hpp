@@ -5,7 +5,7 @@
 
 #include "kvd/daemon/config/config.hpp"
 
-/// What a service manager such as systemd is told, and what it is to allow.
+/// What a service manager such as systemd is told, and what it has to allow.
 namespace kvd::daemon {
 
 /// Sends "READY=1" and the like to the socket that NOTIFY_SOCKET names; does nothing without one,

@@ -20,7 +20,7 @@ namespace kvd::daemon {
 namespace {
 
 constexpr Nanoseconds kPause = std::chrono::milliseconds(10);
-/// The pause between two looks at a socket, as a kvd that listens there sees each of them.
+/// The pause between two looks at a socket; a kvd that listens there notices each of them.
 constexpr Nanoseconds kLongPause = std::chrono::milliseconds(100);
 
 union AnyAddress {

@@ -31,7 +31,8 @@ Result<Backend> host_backend(const Config& config, std::size_t, const Clock& clo
 
 #ifdef KVD_HAVE_CUDA
 
-// Nothing is between two of them then; longer ones cost fewer calls, and gain nothing.
+// With bursts of this length nothing stands between two of them. Longer ones cost fewer calls, and
+// gain nothing.
 constexpr Nanoseconds kBurstInARow = std::chrono::microseconds(320);
 
 Result<Backend> cuda_backend(const Config& config, std::size_t number, const Clock& clock) {

@@ -339,8 +339,8 @@ Result<kernels::Slab> KeptMemory::copy(kernels::SlabSource& backend, Slab slab,
   const auto is_short = [&] {
     return !memory.ok() && memory.error().code == ErrorCode::kOutOfMemory;
   };
-  // One slab makes room for all before it. If engines of the earlier kvd still map it, all have to
-  // go.
+  // One slab's memory makes room for all slabs before it. If engines of the earlier kvd still map
+  // it, all of them have to go.
   if (is_short() && let_go_last(slab)) {
     wait_for_descriptor_store();
     memory = backend.copy_slab(slab_bytes_, old, used_.at(slab));

@@ -67,7 +67,7 @@ class Acceptor {
   [[nodiscard]] std::optional<uid_t> who_is_in_the_way(uid_t newcomer) const;
   void take(transport::AttachConnection connection, uid_t uid);
   Pending remove(std::uint32_t id);
-  /// Whether all it has to say is there.
+  /// Whether everything that it has to say has arrived.
   [[nodiscard]] static Result<bool> hear(Pending& pending);
   [[nodiscard]] Status admit(Pending& pending);
   void refuse(transport::AttachConnection& connection, const Error& error);

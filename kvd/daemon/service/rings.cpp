@@ -46,7 +46,7 @@ void Rings::sort_awake() {
 }
 
 // Takes one command of each domain, from the ring of it that was served longest ago. Returns
-// whether there was any.
+// whether there was one.
 bool Rings::serve_all(TimePoint until) {
   sort_awake();
   std::set<DomainId> served;

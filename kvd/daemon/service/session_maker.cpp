@@ -116,7 +116,8 @@ Result<core::Attach> SessionMaker::application_of(const Introduction& introducti
   return attach;
 }
 
-// Made before the Controller hears of the session: one without descriptors for it never existed.
+// This is made before the Controller hears of the session: a session without descriptors for it
+// never existed.
 Result<Peer> SessionMaker::peer_of(const wire::Hello& hello, const core::Attach& attach,
                                    transport::PeerIdentity identity) const {
   Peer peer;

@@ -66,7 +66,7 @@ class SessionMaker {
   [[nodiscard]] Result<core::Attach> application_of(const Introduction& introduction,
                                                     const transport::PeerIdentity& identity,
                                                     const Domains::Entry& domain) const;
-  /// With pages, ring and bell of its own, and no engine yet.
+  /// A session with pages, ring and bell of its own, and no engine yet.
   [[nodiscard]] Result<Peer> peer_of(const wire::Hello& hello, const core::Attach& attach,
                                      transport::PeerIdentity identity) const;
   /// Tells the engine that it is in, with all that is its own.

@@ -45,7 +45,7 @@ class Liveness {
 
   void run();
   void wait_for_change(std::uint32_t changes);
-  /// Arms the word; none when it is watched no longer.
+  /// Arms the word again; without a value it is no longer watched.
   std::optional<std::uint32_t> arm(Watched& watched, bool& died);
   void count_wake(EngineId engine);
   void wake();

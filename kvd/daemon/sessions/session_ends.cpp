@@ -63,7 +63,7 @@ void SessionEnds::leave_silenced(Peer& peer) {
   remove_rank(peer);
 }
 
-// It may still write to what it maps. Its process tells when that is over.
+// It may still write to the memory that it maps. The end of its process tells when that is over.
 void SessionEnds::end_silenced(Peer& peer) {
   end_session(peer);
   uses_.events.feed(core::Dying{peer.group});

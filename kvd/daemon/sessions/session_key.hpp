@@ -8,7 +8,7 @@ namespace kvd::daemon {
 
 /// 128 bits from the kernel's generator.
 [[nodiscard]] SessionKey make_session_key();
-/// What is written down of the key, for the daemon after this one: who knows the key can prove it.
+/// What is recorded of the key for the next daemon: an engine that knows the key can prove it.
 [[nodiscard]] inline Digest proof_of(const SessionKey& key) { return digest::Sha256()(key.bytes); }
 
 }  // namespace kvd::daemon

@@ -44,7 +44,7 @@ class SessionTable {
   [[nodiscard]] bool has_domain(DomainId domain) const;
   [[nodiscard]] SessionCounts counts() const;
   [[nodiscard]] SessionCounts counts(DomainId domain) const;
-  /// By user, too: of processes that kvd does not see all have the same number, 0.
+  /// Counted by user as well: processes that kvd does not see all have the same number, 0.
   [[nodiscard]] std::size_t ended_of_process(pid_t process, uid_t uid) const;
 
  private:

@@ -65,7 +65,7 @@ class Copies {
     std::shared_ptr<PageLease> page;
   };
 
-  /// The end that the Controller is told next, and the domain that it is charged to.
+  /// The next end to tell the Controller, and the domain that it is charged to.
   [[nodiscard]] std::pair<DomainId, core::CopyFinished> next_ended();
   void finish(const core::CopyFinished& copy);
   /// The page whose fences the engine's copies raise; null: none.

@@ -17,7 +17,7 @@ namespace kvd::daemon {
 /// Owner: control thread.
 class DiskJob {
  public:
-  /// What is to be done afterwards, on the control thread.
+  /// What remains to be done on the control thread.
   using Then = std::function<void()>;
   using Work = std::function<Then()>;
 
@@ -34,12 +34,12 @@ class DiskJob {
     });
     return job;
   }
-  /// After it was told that the work is done.
+  /// Call it after `ended` has told that the work is done.
   void finish() {
     thread_.join();
     if (then_) std::exchange(then_, nullptr)();
   }
-  /// The caller does not need the end any more. False: the job is still at work, and is left to
+  /// Tells that the caller no longer needs the end. False: the job is still at work, and is left to
   /// itself.
   bool give_up(Nanoseconds patience) {
     std::unique_lock lock(mutex_);

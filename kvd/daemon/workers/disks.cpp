@@ -216,7 +216,7 @@ void Disks::opened(core::DiskId id, const std::string& folder, const Opened& tie
                  "cached blocks go to " + files.folder + ": " + words(files.tier->status(), slots));
   uses_.events.feed(core::DiskOpened{id, slots, core::DiskOpened::Lack::kFiles,
                                      bytes_of(*files.tier), files.tier->grain()});
-  if (kept != clears_) {  // it may hold blocks that were cleared since, or before
+  if (kept != clears_) {  // it may hold blocks that were cleared since then, or before
     files.tier->clear();
     if (index) index.emplace();
     (void)want_kept();
@@ -347,7 +347,7 @@ void Disks::keep_cleared() {
         });
 }
 
-// Folders that were opened meanwhile have their turn before anybody is told.
+// Folders that were opened meanwhile get their turn before anybody is told.
 void Disks::kept(const Status& status, std::uint32_t clears) {
   if (status.ok()) {
     kept_ = clears;
@@ -412,7 +412,7 @@ void Disks::take_finished(core::DiskId id) {
 void Disks::finish(core::DiskId id, Files& files, const disk::Completion& completion) {
   if (completion.fault != disk::Fault::kNone) tell(files, completion.fault);
   if ((completion.ticket.value & kScans) != 0) {
-    if (completion.ticket != files.scan) return;  // it was late, and the next is under way
+    if (completion.ticket != files.scan) return;  // it was late, and the next read is under way
     uses_.events.feed(core::DiskFound{id, blocks_of(completion.found), false});
     return scan_on(id, files);
   }
@@ -464,7 +464,7 @@ bool Disks::close() {
   for (auto& [id, files] : files_) {
     uses_.poller.forget(files.tier->completion_fd());
     std::optional<std::vector<disk::FoundBlock>> index;
-    if (!files.scan) index = index_of(id);  // else the next start scans, too
+    if (!files.scan) index = index_of(id);  // otherwise the next start has to scan as well
     closing.emplace_back([&free, tier = files.tier, index = std::move(index)]() mutable {
       if (!tier->close(kCloseTime, std::move(index)).held.empty()) free = false;
     });

@@ -43,7 +43,7 @@ class Remotes {
                                                           const std::string& password,
                                                           Poller& poller);
   Remotes(const Uses& uses, std::unique_ptr<remote::RemoteTier> tier);
-  /// No memory is touched any more.
+  /// From then on no memory is touched.
   ~Remotes();
   Remotes(const Remotes&) = delete;
   Remotes& operator=(const Remotes&) = delete;

@@ -32,7 +32,7 @@ class SlabSender {
 
   explicit SlabSender(const Uses& uses) : uses_(uses) {}
 
-  /// To every rank of the engine that is on the slab's device.
+  /// Sends to every rank of the engine that is on the slab's device.
   void send(const core::SendSlab& slab);
   /// Asks those ranks to unmap the slab.
   void ask_unmap(const core::AskUnmap& ask);

@@ -10,7 +10,7 @@
 #include "kvd/sim/run/exit_status.hpp"
 #include "kvd/sim/run/summary_json.hpp"
 
-/// `knee` finds the rate of which comparisons give their rates as multiples.
+/// `knee` finds the rate that comparisons call 1: they give their rates as multiples of it.
 namespace kvd::sim {
 namespace {
 
@@ -47,7 +47,7 @@ Result<Knee> search(const ScenarioOptions& options, const KneeOptions& knee, Pro
                    knee.precision);
 }
 
-/// In order of rate, and without the spread over seeds, which would fill a screen.
+/// Prints rows in order of rate, without the spread over seeds, which would fill a screen.
 std::vector<Summary> by_rate(const Knee& knee, const std::vector<Summary>& tried) {
   std::vector<std::pair<double, Summary>> sorted;
   for (std::size_t i = 0; i < tried.size(); ++i) sorted.emplace_back(knee.points[i].rate, tried[i]);

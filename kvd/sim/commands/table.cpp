@@ -48,7 +48,7 @@ void add_rows(const Columns& shown, const Summary& summary, Rows& rows) {
   rows.push_back(figures_row("  greatest", shown, summary.high));
 }
 
-/// `parts`: whether each policy's parts are shown, too.
+/// `parts`: whether each policy's parts are shown as well.
 std::string one_table(const std::string& head, const Columns& shown,
                       const std::vector<Summary>& summaries, bool parts) {
   Rows rows = {{head}};

@@ -7,8 +7,8 @@ namespace kvd::sim {
 
 namespace {
 
-/// A chunk that has been retiring for longer than this is in the way of others: requests that run
-/// in it are parked.
+/// A chunk that has been retiring for longer than this blocks others, so the requests that run in
+/// it are parked.
 constexpr Nanoseconds kOverdue = std::chrono::milliseconds(50);
 /// How long a step may wait for growth instead of preempting: until kvd has heard that it is
 /// wanted, and once kvd has granted it.

@@ -10,7 +10,7 @@
 
 namespace kvd::sim {
 
-/// What the worker's side of an engine is told with a step.
+/// What the worker's side of an engine is told with each step.
 struct Orders {
   core::Demand demand;
   std::vector<std::uint32_t> leave;  ///< chunks that hold nothing in use any more
@@ -35,7 +35,7 @@ class Balloon {
  public:
   using Blocks = std::vector<std::uint32_t>;
 
-  /// Has `blocks` blocks in chunks of `chunk_blocks`; with one chunk all of it stays.
+  /// Has `blocks` blocks in chunks of `chunk_blocks`. With one chunk everything stays.
   Balloon(std::int64_t blocks, std::int64_t chunk_blocks);
 
   [[nodiscard]] bool elastic() const { return state_.size() > 1; }
@@ -54,9 +54,9 @@ class Balloon {
   [[nodiscard]] bool in_the_way(const Blocks& blocks, TimePoint now) const;
   /// A running request lacks a block, but should wait rather than preempt.
   [[nodiscard]] bool has_room_coming(TimePoint now);
-  /// Without requests it still has something to give back or to tell.
+  /// True while it still has something to give back or to tell, though it has no requests.
   [[nodiscard]] bool has_work() const;
-  /// How many chunks beyond what is kept hold so many blocks.
+  /// How many chunks beyond the kept ones hold this many blocks.
   [[nodiscard]] std::int64_t chunks_for(std::int64_t blocks) const;
   /// Chunks beyond what is kept that are in use or may be.
   [[nodiscard]] std::int64_t have() const;

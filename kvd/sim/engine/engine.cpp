@@ -43,7 +43,7 @@ std::optional<std::uint32_t> Engine::seat() {
   const auto next = next_in_queue();
   const std::uint32_t index = *next;
   const std::int64_t most = profile_.limits.max_total_tokens;
-  // A request that alone is above the limit still gets its turn, by itself.
+  // A request that alone exceeds the limit still gets its turn, by itself.
   if (most > 0 && open_ > 0 && open_tokens_ + seat_tokens(index) > most) return std::nullopt;
   queue_.erase(next);
   return index;

@@ -14,7 +14,7 @@
 
 namespace kvd::sim {
 
-/// Which requests an engine gives its free seats.
+/// Which requests get an engine's free seats.
 struct Seating {
   bool shortest_first = false;  ///< by the true length of the answer
   /// Seats requests by when their first tokens are due, as kvd would serve them; the value is the

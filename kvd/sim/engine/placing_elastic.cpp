@@ -4,16 +4,16 @@
 
 #include "kvd/sim/engine/placing_engine.hpp"
 
-/// What an engine says of its needs, and what it gives up, where HBM comes and goes.
-/// Source: client_lib/python/kvd_vllm/elastic/balloon.py, mapping.py and scheduler.py.
+/// How an engine whose HBM comes and goes tells its needs, and what it gives up. Source:
+/// client_lib/python/kvd_vllm/elastic/balloon.py, mapping.py and scheduler.py.
 namespace kvd::sim {
 
 namespace {
 
-/// Growth takes a while to come. So each request is taken to need this many more blocks of its
-/// answer before it does.
+/// New memory takes a while to come. So each request is taken to need this many more blocks for its
+/// answer until then.
 constexpr std::int64_t kAheadBlocks = 2;
-/// The most goals that kvd is told apart; the loosest ones count as one.
+/// The most different goals that kvd is told; the loosest ones count as one.
 constexpr std::size_t kMostNeeds = 16;
 
 }  // namespace

@@ -210,7 +210,7 @@ void PlacingEngine::serve_waiting(std::size_t shown) {
   for (std::size_t at = 0; shown > 0 && at < waiting_.size() && budget_ > 0; --shown) {
     if (running_.size() + loading_.size() >= profile_.limits.max_num_seqs) return;
     const std::uint32_t index = waiting_[at];
-    if (!live_[index].leaving.empty()) {  // it cannot be read before it is there
+    if (!live_[index].leaving.empty()) {  // it cannot be read before it has been stored
       ++at;
       continue;
     }

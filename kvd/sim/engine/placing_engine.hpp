@@ -55,7 +55,7 @@ class PlacingEngine {
   }
   /// A request waits, or a prompt is being computed: kvd has something to decide.
   [[nodiscard]] bool asks() const;
-  /// What kvd is told. `origin`: the time at which the run began.
+  /// What kvd is told. `origin` is the time at which the run began.
   [[nodiscard]] core::Schedule told(TimePoint origin) const;
 
   /// Schedules the next step. `answer`: kvd's; null: vLLM's own rule, first come, first served.
@@ -78,9 +78,9 @@ class PlacingEngine {
   /// Parks the latest request that runs in memory which others have waited for too long, one a
   /// step.
   void make_way(TimePoint now);
-  /// After it was planned: what the worker's side is told. `origin`: as in told().
+  /// What the worker's side is told; call it after planning. `origin` as in told().
   [[nodiscard]] Orders orders(TimePoint now, TimePoint origin);
-  /// It makes steps without requests, until everything is given back.
+  /// True while it makes steps without requests, until everything is given back.
   [[nodiscard]] bool gives_back() const { return balloon_.has_work(); }
 
   /// The share of its blocks that hold something.

@@ -9,8 +9,7 @@
 
 namespace kvd::sim {
 
-/// One `key = value  # comment` of a TOML document. The key includes the table it stands in:
-/// "link.h2d_bytes_s".
+/// One `key = value # comment` of a TOML document. The key includes its table: "link.h2d_bytes_s".
 struct TomlEntry {
   std::string key;
   std::variant<double, bool, std::string> value;

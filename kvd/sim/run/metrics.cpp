@@ -177,7 +177,8 @@ void Tally::add_times(Metrics& m) {
   m.e2e_p99_s = percentile(e2e_, 0.99);
 }
 
-// The tenth of the requests with the longest prompts, and all that are as long as the last of them.
+// The tenth of the requests with the longest prompts, plus all whose prompts are as long as the
+// last of these.
 void Tally::add_long(Metrics& m) {
   if (prompts_.empty()) return;
   const std::size_t tenth = (prompts_.size() + 9) / 10;

@@ -13,11 +13,11 @@ struct RequestPart {
   RunResult result;  ///< what the machine did is empty except for the duration
 };
 
-/// A run's requests by engine, then by goals. A run with only one engine, or only one goal, is not
-/// divided by it.
+/// Divides a run's requests by engine, then by goals. A run with only one engine, or only one goal,
+/// is not divided by it.
 [[nodiscard]] std::vector<RequestPart> parts_of(const RunResult& result);
 
-/// A run's requests by goals alone, the tightest first; one part where all goals are equal.
+/// Divides a run's requests by goals alone, the tightest first; one part where all goals are equal.
 [[nodiscard]] std::vector<RequestPart> parts_by_goals(const RunResult& result);
 
 /// CSV with a head and a line for each request.

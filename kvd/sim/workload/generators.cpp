@@ -115,7 +115,7 @@ Draw orbitflow(std::array<double, 4> shares) {
     while (kind < 3 && at >= shares[kind]) at -= shares[kind++];
     const double prompt = length(random, kind >= 2);
     const double output = length(random, kind % 2 == 1);
-    // Where both together are too long, both become shorter in proportion.
+    // If the two together are too long, both become shorter in proportion.
     const double shrink = std::min(1.0, kMostTokens / (prompt + output));
     arrival.prompt = Tokens(static_cast<std::int64_t>(prompt * shrink));
     arrival.output = Tokens(static_cast<std::int64_t>(output * shrink));

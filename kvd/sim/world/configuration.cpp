@@ -159,11 +159,11 @@ core::Controller::Config controller_config(const Setting& setting) {
   // An engine submits the next request before the step that reports the end of the last one.
   config.max_requests_per_engine = 2 * most;
   config.max_requests_per_domain = UINT32_MAX;
-  config.max_given_up = UINT32_MAX;  // no other work waits for the thread here
+  config.max_given_up = UINT32_MAX;  // nothing else needs the thread here
   config.publish_tables = false;
   config.policies = &planner::all_policies();
   if (setting.disk && setting.prefixes) {
-    // There is nobody here to keep a secret from, but each domain has names of its own.
+    // The simulator has nobody to keep a secret from, but each domain needs names of its own.
     config.disk.name = [](const std::string& domain, const Fingerprint&, const Digest& block) {
       Digest name = block;
       for (std::size_t i = 0; i < domain.size(); ++i) {

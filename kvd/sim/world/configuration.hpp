@@ -25,8 +25,8 @@ namespace kvd::sim {
 /// there yet. Errors: InvalidArgument for engines or memory that cannot run.
 [[nodiscard]] Result<Tokens> most_tokens(const Setting& setting, std::size_t engine);
 
-/// Tokens that a request may have, prompt and answer together: as many as HBM holds and the model
-/// allows. Errors: as most_tokens().
+/// The most tokens of a request, prompt and answer together: as many as HBM holds and the model
+/// allows. Errors: those of most_tokens().
 [[nodiscard]] Result<Tokens> context_of(const Setting& setting, std::size_t engine);
 
 /// Records for the workload's requests, as yet empty.

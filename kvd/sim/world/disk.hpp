@@ -42,7 +42,7 @@ class Disk {
 
   DiskModel model_;
   TimePoint origin_;
-  /// When the disk will have done all that was asked for so far.
+  /// When the disk will have finished everything that it has been asked for.
   TimePoint reads_until_{0}, writes_until_{0};
   std::map<std::pair<core::DiskId, std::uint32_t>, Slot> slots_;
   std::uint64_t generation_ = 0;

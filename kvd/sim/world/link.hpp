@@ -38,9 +38,9 @@ class Link {
   explicit Link(const LinkModel& model) : model_(model) {}
 
   void add(Direction direction, const Job& job, TimePoint now);
-  /// Takes out the jobs of a stream of which nothing has been moved yet; returns how many.
+  /// Takes out the jobs of a stream of which no byte has moved yet; returns how many.
   std::size_t cancel(Ticket ticket, TimePoint now);
-  /// When the next job ends; TimePoint::max() when there is none.
+  /// When the next job ends; TimePoint::max() if there is none.
   [[nodiscard]] TimePoint next() const;
   /// Lets time pass and appends what ended by then.
   void advance(TimePoint now, std::vector<Ended>& ended);

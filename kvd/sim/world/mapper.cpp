@@ -9,7 +9,7 @@ namespace {
 constexpr Nanoseconds kAsks = std::chrono::milliseconds(20);
 /// Pause after there was no room, since others have not given it back yet.
 constexpr Nanoseconds kNoRoom = std::chrono::milliseconds(50);
-/// kvd forgets what is wanted after 2 s without word, and a step may take longer than that.
+/// kvd forgets an engine's wants after 2 s without a message, and a step may take longer than that.
 constexpr Nanoseconds kReminds = std::chrono::milliseconds(500);
 constexpr Nanoseconds kGrows = std::chrono::milliseconds(10);
 constexpr Nanoseconds kCall = std::chrono::milliseconds(500);

@@ -28,7 +28,7 @@ class Mapper {
   void begin(Orders orders, TimePoint now);
   /// What has come about since the last call.
   [[nodiscard]] News take_news();
-  /// When it has something to do next.
+  /// When it will have something to do next.
   [[nodiscard]] TimePoint next() const { return next_; }
   /// Precondition: next() has come.
   void wake(TimePoint now);
@@ -50,7 +50,7 @@ class Mapper {
   std::vector<std::uint32_t> leaving_, ordered_;
   core::Demand demand_;
   News news_;
-  std::int64_t target_ = 0;  ///< chunks beyond what is kept that it should have
+  std::int64_t target_ = 0;  ///< how many chunks beyond the kept ones it should have
   std::uint32_t taken_ = 0;  ///< the chunk it works on
   bool is_told_ = false;     ///< orders came since the last round
   Phase phase_ = Phase::kSleeps;

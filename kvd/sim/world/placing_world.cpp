@@ -12,7 +12,7 @@ namespace {
 
 /// How often an engine that may run nothing asks again.
 constexpr Nanoseconds kAsksAgain = std::chrono::milliseconds(10);
-/// When no token has come for so long and nothing is under way, none will come any more.
+/// If no token has come for this long and nothing is under way, none will ever come.
 constexpr Nanoseconds kStandstill = std::chrono::seconds(600);
 
 }  // namespace

@@ -24,8 +24,8 @@ class PlacingWorld {
  public:
   /// Errors: as run().
   [[nodiscard]] static Result<std::unique_ptr<PlacingWorld>> create(const Setting& setting);
-  /// Call it once. Errors: Internal when no request gets on any more, or the Controller refuses a
-  /// question.
+  /// Call it once. Errors: Internal when no request makes progress any more, or the Controller
+  /// refuses a question.
   [[nodiscard]] Result<RunResult> play();
 
  private:

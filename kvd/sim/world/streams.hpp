@@ -24,7 +24,7 @@ class Streams {
 
   /// A stream without fetches ends at once.
   [[nodiscard]] std::optional<Ended> begin(core::StreamLayers stream, Link& link, TimePoint now);
-  /// Starts no further fetch; the stream ends once nothing of it is in flight.
+  /// Starts no further fetch. The stream ends once none of its fetches is in flight.
   [[nodiscard]] std::optional<Ended> stop(Ticket ticket, Link& link, TimePoint now);
   /// The engine's progress word has reached `mark`.
   void progressed(std::uint64_t mark, Link& link, TimePoint now);

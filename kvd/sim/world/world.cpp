@@ -11,7 +11,7 @@
 namespace kvd::sim {
 namespace {
 
-/// When no token has come for so long and nothing is under way, none will come any more.
+/// If no token has come for this long and nothing is under way, none will ever come.
 constexpr Nanoseconds kPatience = std::chrono::seconds(600);
 
 double repeated_prefixes(const Workload& workload) {
@@ -124,7 +124,7 @@ Result<RunResult> World::play() {
     if (!fault_.ok()) return fault_.error();
     if (stuck()) return stuck_error();
   }
-  // Nothing will ever happen any more, and some requests wait.
+  // Nothing will ever happen again although some requests wait.
   for (const Driver& driver : drivers_) {
     if (driver.engine.open() > 0) return stuck_error();
   }
@@ -243,7 +243,7 @@ void World::run_kicked() {
   // others may wait for them.
   const auto has_turn = [&](const Driver& driver) {
     if (waits(driver) || !driver.granted.run.empty()) return true;
-    // Also, kept blocks can be copied only then.
+    // Kept blocks, too, can be copied only then.
     return driver.reported != driver.finished &&
            (setting_.prefixes || std::any_of(drivers_.begin(), drivers_.end(), waits));
   };

@@ -57,7 +57,7 @@ void BlockMoves::walk(const BlockTable& table, std::size_t count, Place place, K
   }
 }
 
-// Where the blocks of all layer groups are counted, each group counts the same.
+// When the blocks of all layer groups are counted, each group counts the same.
 void BlockMoves::count_doubled(BlockTable& table, std::uint32_t first, std::uint32_t count,
                                int sign) {
   const std::int64_t whole = sign * std::int64_t{count / table.groups_};

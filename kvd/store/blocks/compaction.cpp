@@ -51,7 +51,7 @@ std::vector<SlabIndex> Compaction::candidates() {
   if (!wanted_ || round_) return {};
   const pool::TierPool& dram = tiers_.pool(Tier::kDram);
   if (emptying_ && dram.slab(*emptying_).used == 0) {
-    // One of another domain can be had once it is zeroed.
+    // A slab of another domain can be used once it is zeroed.
     tiers_.reclaim(Tier::kDram, wanted_->domain);
     forget();
     return {};

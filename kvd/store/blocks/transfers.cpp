@@ -8,7 +8,7 @@ namespace kvd::store {
 
 namespace {
 
-// Somebody waits for a rotation; a sync or fetch gives way to it.
+// Somebody waits for a rotation, so a sync or fetch gives way to it.
 bool in_background(Purpose purpose) {
   return purpose == Purpose::kSync || purpose == Purpose::kFetch;
 }

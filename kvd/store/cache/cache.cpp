@@ -228,7 +228,7 @@ RowId Cache::next_alone() {
     alone_.pop_front();
     const Shelf& shelf = this->shelf(domain);
     const RowId row = shelf.rows.find(entry);
-    // Another row may have the number by now. It is copied just as well.
+    // The number may belong to another row by now, which is copied just as well.
     if (!row || shelf.copied.contains(entry)) continue;
     if (is_alone(row)) return row;
   }
@@ -303,7 +303,7 @@ Retained retained(const Cache& cache) {
 
 Bytes Cache::cached(Tier tier) const { return blocks_.usage().cached[number(tier)]; }
 
-// Rows that are being summed go, too: their slots wait until they have been read.
+// Rows that are being summed are included: their slots wait until they have been read.
 void clear(Cache& cache, DomainId domain) {
   Cache::Shelf& own = cache.shelf(domain);
   for (const EntryId entry : std::exchange(own.read, {})) own.index.release(entry);
@@ -332,7 +332,7 @@ Bytes Cache::surplus(DomainId domain, Tier tier, DeviceId device) const {
   return std::min(evictable(domain, tier, device), lent(domain, tier, device));
 }
 
-// One take tries this again and again, so it must end where the other's guarantee begins.
+// One take calls this again and again, so it must come to an end: at the other's guarantee.
 Bytes Cache::make_others_room(DomainId domain, Tier tier, Bytes needed, DeviceId device) {
   Bytes made;
   for (const auto& [other, shelf] : shelves_) {

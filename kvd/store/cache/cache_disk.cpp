@@ -10,7 +10,7 @@ namespace {
 /// Rows of a domain that may wait to be written. Beyond it they are offered when they are asked for
 /// again.
 constexpr std::size_t kMostOffered = 16384;
-/// Rows that one call looks at.
+/// How many rows one call looks at.
 constexpr std::size_t kMostLooks = 16384;
 
 }  // namespace
@@ -51,7 +51,7 @@ std::optional<ForDisk> Cache::for_disk(RowId row) {
   if (!entry) return std::nullopt;
   Shelf& shelf = shelf_of(row);
   const Key key = shelf.index.key(entry);
-  // What an engine has parked is of use to that one alone, and soon.
+  // What an engine has parked is useful to that engine alone, and soon.
   if (key.space.placed_by_engines() && !blocks_.row(row).owners.empty()) return std::nullopt;
   ForDisk next{row, shelf.index.at(entry).touches, key.space, key.digest, Bytes(0), {}};
   for (const BlockId each : blocks_.row(row).blocks) {

@@ -91,7 +91,7 @@ bool DiskDirectory::restore(const Digest& domain, const Digest& name, const Plac
   }
   occupy(place.slot, domain, name, State::kThere);
   slots_[place.slot].generation = place.generation;
-  // No request has asked for it yet, so it makes way before what this run has written.
+  // No request has asked for it yet, so it makes way before the blocks that this run has written.
   Order& order = orders_.at(domain);
   order.splice(order.end(), order, slots_[place.slot].turn);
   tell(slots_[place.slot], true);
@@ -104,8 +104,8 @@ void DiskDirectory::clear() {
   unswept_ = static_cast<std::uint32_t>(slots_.size());
 }
 
-// From the end: the search for a free slot goes on at the last that became free, towards those
-// before it.
+// Goes from the end: the search for a free slot starts at the last one that became free, and moves
+// towards those before it.
 bool DiskDirectory::sweep(std::size_t most) {
   for (; unswept_ > 0 && most > 0; --most) {
     const std::uint32_t slot = --unswept_;

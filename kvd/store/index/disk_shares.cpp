@@ -21,8 +21,8 @@ std::optional<std::uint32_t> disk_gives_way(const std::vector<DiskUse>& all, con
   const bool may_push = taken[wish.domain] + static_cast<double>(wish.bytes.value) <= share;
   const auto gives_way = [&](const DiskUse& use) {
     if (!use.free || use.id == wish.id) return false;
-    // A domain cannot give away a class that others use, too: any engine may join a class by naming
-    // its model.
+    // A domain cannot give away a class that others use as well: any engine may join a class by
+    // naming its model.
     if (use.domains == std::set{wish.domain}) {
       return use.idle || use.bytes - use.grain >= own + wish.bytes;
     }

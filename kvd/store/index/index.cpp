@@ -96,7 +96,7 @@ std::array<std::vector<Place>, kCacheTiers> Index::close(SpaceId id) {
   std::array<std::vector<Place>, kCacheTiers> places;
   for (const EntryId block : blocks) {
     for (const CacheTier tier : kAllTiers) {
-      // A block that loses its last place is no longer in use, and neither are the blocks before
+      // A block that loses its last place is no longer in use. The same holds for the blocks before
       // it.
       if (!entries_.live(block) || !at(block).in(tier)) continue;
       places[index(tier)].push_back(forget(block, tier));
@@ -136,7 +136,7 @@ EntryId Index::find(const Space& space, DigestTable::Hash hash, const Digest& di
 }
 
 EntryId Index::child(EntryId parent, const Space& space, const Digest& digest) {
-  // Whoever asks for a block mostly asks for what came after it the last time.
+  // A request that asks for a block mostly asks for the successor that came last time.
   if (parent) {
     const EntryId next = at(parent).next;
     if (next && at(next).digest == digest) return next;
@@ -186,7 +186,7 @@ Hit Index::lookup_each(SpaceId id, std::span<const Digest> digests, const Digest
     found(block, hit);
   }
   touch(hit.blocks);
-  // No block keeps the ones before it: being popular does.
+  // Only its popularity keeps a block, not the blocks that follow it.
   bool popular = false;
   for (std::size_t i = hit.blocks.size(); i-- > 0;) {
     const Digest* after = i + 1 < digests.size() ? &digests[i + 1] : next;
@@ -320,7 +320,7 @@ void Index::release(std::span<const EntryId> blocks) {
   for (auto block = blocks.rbegin(); block != blocks.rend(); ++block) release(*block);
 }
 
-// As with touch(), no policy may have it in order while what orders it changes.
+// As with touch(): while a policy has the block in its order, what orders it must not change.
 void retain(Index& index, EntryId id, double until, Bytes bytes) {
   KVD_CHECK(index.at(id).in(CacheTier::kDram), "a block is retained that DRAM does not have");
   index.change(id, [](Entry& entry) { ++entry.leases; });

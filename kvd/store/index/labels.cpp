@@ -66,7 +66,7 @@ Labels::Space* Labels::open(const KeySpace& key) {
     return nullptr;
   }
   Space& made = spaces_[key];
-  made.floor = last_;  // it may have been here before
+  made.floor = last_;  // it may have been here earlier
   return &made;
 }
 

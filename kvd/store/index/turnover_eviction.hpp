@@ -18,7 +18,7 @@ class Ghosts {
   /// Makes room for at least this many. Known tags stay known.
   void grow(std::size_t places);
   void remember(std::uint32_t tag);
-  /// Whether it was known; it is not any more.
+  /// Whether it was known; from now on it is not.
   [[nodiscard]] bool take(std::uint32_t tag);
   [[nodiscard]] std::size_t size() const { return size_; }
   [[nodiscard]] std::size_t allocated_bytes() const { return tags_.capacity() * sizeof(tags_[0]); }

@@ -52,7 +52,8 @@ void Mappings::end_awaiting_mapped(EngineId engine) {
 
 bool Mappings::unmapped(EngineId engine, SlabIndex slab) {
   Known* maps = known(engine, slab);
-  // Only an answer to a request of ours counts: slots may be granted in what is still mapped.
+  // Only an answer to a request of ours counts, because slots may be granted in memory that is
+  // still mapped.
   if (maps == nullptr || !maps->sent[slab.value] || maps->mapped[slab.value]) return false;
   maps->sent[slab.value] = false;
   hbm_.with(slab).set_mapped(slab, engine, false);

@@ -95,7 +95,8 @@ pool::SlotGrant Tiers::take(const Taker& taker, std::span<const DeviceSlots> wan
     outlooks.push_back(pool::outlook(hbm_.of(part.device), request));
     worst = std::max(worst, outlooks.back());
   }
-  // Ordered from good to bad: what one device lacks for good no other makes up for.
+  // The results are ordered from good to bad: if one device lacks memory for good, no other can
+  // make up for it.
   const auto badness = [](ErrorCode code) {
     if (code == ErrorCode::kOk) return 0;
     return code == ErrorCode::kWouldBlock ? 1 : code == ErrorCode::kQuotaExceeded ? 2 : 3;
@@ -212,7 +213,7 @@ bool Tiers::scrub_ended(Ticket ticket, bool ok) {
   const auto found = zeroing_.extract(ticket);
   if (found.empty()) return false;
   Zeroing& ended = found.mapped();
-  if (!ok) {  // it may still hold another domain's bytes: try again; nobody gets it before
+  if (!ok) {  // it may still hold another domain's bytes: try again; until then nobody gets it
     ended.order.ticket = orders_.next_ticket();
     orders_.add(ended.order);
     zeroing_.emplace(ended.order.ticket, std::move(ended));
@@ -220,7 +221,7 @@ bool Tiers::scrub_ended(Ticket ticket, bool ok) {
   }
   for (const SlabIndex slab : ended.order.slabs) with(ended.order.tier, slab).slab_scrubbed(slab);
   for (const SlotId slot : ended.order.slots) hbm_.with(slot).scrubbed(slot);
-  scrub_slabs();  // one that somebody stopped mapping meanwhile is to be zeroed again
+  scrub_slabs();  // a slab that somebody stopped mapping meanwhile has to be zeroed again
   return true;
 }
 

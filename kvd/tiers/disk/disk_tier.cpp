@@ -118,7 +118,7 @@ DiskTier::DiskTier(std::unique_ptr<Worker> worker, DiskStatus words)
                    .value_or(SlotGeneration(last_generation_.load()))
                    .value),
       words_(std::move(words)) {
-  // Where the file `lock` is lost the count begins anew.
+  // If the file `lock` is lost the count begins anew.
   last_generation_ = std::max(last_generation_.load(), cleared_.load());
 }
 

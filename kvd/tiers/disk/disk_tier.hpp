@@ -63,7 +63,7 @@ class DiskTier {
   [[nodiscard]] std::uint32_t slots() const;
   [[nodiscard]] const Layout& layout() const;
 
-  /// With O_DIRECT (status().direct) memory must start at multiples of 4 KiB.
+  /// With O_DIRECT (status().direct), memory must start at multiples of 4 KiB.
   Status load(Load load);
   /// The generation that the slot has when the completion says that all went well. What the slot
   /// held before is lost from now on.
@@ -84,11 +84,12 @@ class DiskTier {
   /// Memory that requests will name, registered with the kernel where that is possible. Elsewhere
   /// everything works as well, and status() says why.
   void add_slab(std::span<std::byte> slab);
-  /// The slab as it was added, when no request names it any more and before its memory goes.
+  /// Takes the slab as it was added. Call it when no request names the slab any more, and before
+  /// its memory goes.
   void remove_slab(std::span<std::byte> slab);
 
-  /// The index of the last clean stop, given once. None: scan all slots. Any block in it may be
-  /// gone.
+  /// The index of the last clean stop; it is handed out once. None: scan all slots. Any block in it
+  /// may be gone.
   [[nodiscard]] std::optional<std::vector<FoundBlock>> take_index();
 
   struct Closed {

@@ -22,7 +22,7 @@ static_assert(std::endian::native == std::endian::little);
 
 namespace {
 
-/// No kvd gets this far. After the last of all numbers it would write 0, which means none.
+/// After the highest number it would write 0, which means none. No kvd ever gets this far.
 constexpr std::uint64_t kGenerations = std::uint64_t{1} << 63;
 constexpr std::size_t kFileBytes = kHeaderBytes + std::size_t{kRecords} * sizeof(Record);
 

@@ -88,7 +88,7 @@ std::string describe(const core::RequestStatus& request) {
          std::to_string(request.prompt_tokens + request.max_new_tokens) + " tokens";
 }
 
-/// One schedule on a daemon of its own.
+/// Plays one schedule on a daemon of its own.
 class Play {
  public:
   Play(const Schedule& schedule, const References& references)

@@ -56,8 +56,8 @@ class EngineThread {
   std::thread thread_;
 };
 
-/// Prompts, every other one beginning as the one before it does, and what comes of them where
-/// everything is resident in the engine's own memory.
+/// Prompts, every second of which begins like the one before it, and their answers when everything
+/// is resident in the engine's own memory.
 class References {
  public:
   static constexpr std::size_t kPrompts = 40;

@@ -19,7 +19,7 @@ from kvd_process import KvdProcess
 
 HERE = Path(__file__).parent
 PACKAGES = HERE.parents[2] / "client_lib/python"
-PATIENCE_S = 600.0  # two cores may have other work; a start alone takes twenty seconds of one
+PATIENCE_S = 600.0  # two cores may be busy with other work; a start alone takes twenty seconds of one core
 TOKENS, FOUND = 700, 688  # tokens that a prompt has, and those in its whole pages
 PAGE, PAGE_BYTES = 16, 4 * 2 * 4 * 64 * 16 * 4
 HICACHE = {

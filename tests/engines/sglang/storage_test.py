@@ -24,7 +24,7 @@ LATE_S = 30.0  # a machine with other work
 
 
 class MHATokenToKVPoolHost:
-    """As SGLang's of this name: the only pool whose pages are stored."""
+    """Imitates SGLang's class of this name: the only pool whose pages are stored."""
 
     page_size, layer_num, head_num, head_dim, start_layer, end_layer = PAGE, LAYERS, HEADS, HEAD, 0, LAYERS
     dtype, layout, storage_format_tag = torch.float32, "layer_first", None

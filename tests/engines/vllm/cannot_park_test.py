@@ -32,7 +32,7 @@ class CannotPark(unittest.TestCase):
         return self.enterContext(KvdProcess(slabs=16, dram_slabs=32, extra=extra))
 
     def rounds(self, **options: Any) -> list[dict[str, Any]]:
-        """vLLM alone, then kvd with each policy."""
+        """Runs vLLM alone, then kvd with each policy."""
         kvds = [self.kvd(policy).endpoint for policy in POLICIES]
         given = [{**PATIENT, "endpoint": endpoint, **options} for endpoint in kvds]
         return [{}, *({"engine": {**on_kvd(each), **KVD}} for each in given)]

@@ -19,7 +19,7 @@ from engine import DEFAULTS, counters
 
 
 def scale(worker: Any, factor: float) -> None:
-    """As an update that was made elsewhere arrives: nothing of vLLM's own is called."""
+    """Changes weights as an update from elsewhere does: no function of vLLM's is called."""
     for parameter in worker.model_runner.get_model().parameters():
         parameter.data.mul_(factor)
 

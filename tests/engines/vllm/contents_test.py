@@ -53,7 +53,7 @@ def setUpModule() -> None:
 
 def play(model: Path | str, steps: list[Step], engine: dict[str, Any] | None = None,
          kvd: KvdProcess | None = None) -> Answers:  # fmt: skip
-    """One process, from its start to its end."""
+    """Runs one process from its start to its end."""
     options = {**(engine or {}), **(on_kvd(PATIENT) if kvd is not None else {})}
     out, log = bench.folder / "out.json", bench.folder / "out.log"
     log.write_text("")
@@ -64,7 +64,7 @@ def play(model: Path | str, steps: list[Step], engine: dict[str, Any] | None = N
 
 
 def overwrite(folder: Path, source: Path) -> None:
-    """With files of the same size and time, as `cp -p` and container images have them."""
+    """Files have the same size and time, as after `cp -p` or in container images."""
     for file in source.iterdir():
         target = folder / file.name
         before = target.stat()

@@ -201,7 +201,7 @@ class Doctor(unittest.TestCase):
         missing = []
         for path in sorted(PACKAGE.rglob("*.py")):
             if path.parent.name == "doctor":
-                continue  # it says itself what it cannot make
+                continue  # the directory itself tells that it cannot be made
             for module, name in used(path.read_text()):
                 known = (module, name) in modules if module else name in parts
                 missing += [] if known else [f"{path.name}: {module} {name}"]

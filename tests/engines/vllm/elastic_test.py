@@ -24,7 +24,7 @@ ROOM = {
     "kv_cache_memory_bytes": MOST, "max_model_len": 640, "max_num_seqs": 16,
     "max_num_batched_tokens": 2048,
 }  # fmt: skip
-# Each engine takes some seconds to start: those of the nightly run are left out elsewhere.
+# Each engine takes some seconds to start, so some of them run nightly only.
 nightly = unittest.skipUnless(os.environ.get("KVD_TEST_ALL_ENGINES"), "KVD_TEST_ALL_ENGINES is not set")
 # The machine may be busy.
 PATIENT = {"required": True, "step_budget_s": 2.0, "load_timeout_s": 300, "timeout_s": 5}
@@ -90,7 +90,7 @@ class TwoEngines(unittest.TestCase):
         ]  # fmt: skip
 
     def comes_to_keep(self, server: Server, kept: int) -> None:
-        """By kvd's count and by the kernel's."""
+        """The counts are kvd's and the kernel's."""
         pid = server.process.pid
         self.assertTrue(poll_until(lambda: self.bytes_of(server) == kept), self.bytes_of(server))
         self.assertEqual(pool_bytes_mapped(pid), kept)

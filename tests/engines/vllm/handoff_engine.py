@@ -37,7 +37,7 @@ def ask(llm: Any, number: int, given: dict[str, Any]) -> dict[str, Any]:
     while engine.has_unfinished_requests():
         for output in engine.step():
             answer = output if output.finished else answer
-    while scheduler.has_requests():  # a server goes on while a connector has work
+    while scheduler.has_requests():  # a server keeps making steps while a connector has work
         engine.step()
     scheduler.schedule = schedule
     return {

@@ -66,7 +66,7 @@ class WithoutAModel(unittest.TestCase):
     def decode(self, rig: Rig, prompt: list[int], params: dict[str, Any] | None) -> int:
         """How many tokens of the prompt the engine computed."""
         name = rig.add(prompt, 10, kv_transfer_params=params)
-        rig.run_dry(10**7)  # it may wait for what does not come
+        rig.run_dry(10**7)  # it may wait for something that does not come
         rig.check_answers()
         rig.check_blocks()
         return rig.scheduled[name] - 9

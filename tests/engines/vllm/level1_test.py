@@ -42,7 +42,7 @@ class Level1(unittest.TestCase):
         self.assertNotEqual(stock[1], stock[2])
 
     def test_two_engines_on_one_pool_answer_as_stock(self) -> None:
-        """One of them is a Python of its own from beginning to end."""
+        """One of these engines is a Python process of its own from beginning to end."""
         kvd = self.kvd()
         with bench.engine("a", kvd.endpoint, pause_at=HALF_WAY) as a, \
                 bench.engine("b", kvd.endpoint, fresh=True, pause_at=HALF_WAY, seed=2) as b:  # fmt: skip
@@ -83,20 +83,20 @@ class Level1(unittest.TestCase):
             self.assertEqual(engine.answers(), [stock[1]])
 
     def test_engines_of_one_process_take_turns(self) -> None:
-        """The pool has room for one: the second one's memory is what the first gave back."""
+        """The pool has room for one engine: the second one's memory is what the first gave back."""
         kvd = self.kvd(slabs=8)
         with bench.engine("turns", kvd.endpoint, extra={"required": True}, rounds=2) as engine:
             self.assertEqual(engine.answers(), [stock[1], stock[1]])
 
     def test_with_prefix_caching_answers_as_stock(self) -> None:
-        """Its second round of the same prompts would find what an engine left behind: none does."""
+        """A second round of the same prompts would find whatever an engine left behind. It finds nothing."""
         kvd = self.kvd()
         options = {"enable_prefix_caching": True}
         with bench.engine("prefix", kvd.endpoint, engine=options) as engine:
             self.assertEqual(engine.answers()[0]["tokens"], stock[1]["tokens"])
 
     def expect_served(self, kvd: KvdProcess, engine: Engine) -> None:
-        """Every KV tensor lies in kvd's mappings, of which kernel and daemon count the same."""
+        """Every KV tensor lies in kvd's mappings, and the kernel counts as many bytes of them as the daemon."""
         tensors = engine.wait_for_pause()
         self.assertGreaterEqual(len(tensors), 4)
         begin, end = pool_ranges(engine.pid)[0][0], pool_ranges(engine.pid)[-1][1]

@@ -19,7 +19,7 @@ STATS = {"disable_log_stats": False}
 
 
 def prompts(tails: int, seed: int) -> list[list[int]]:
-    """Prompts of which the first 256 tokens are the same, for every seed."""
+    """Prompts whose first 256 tokens are the same, for every seed."""
     shared, own = random.Random(7), random.Random(seed)
     head = [shared.randrange(3, 2048) for _ in range(SHARED)]
     return [head + [own.randrange(3, 2048) for _ in range(TAIL)] for _ in range(tails)]
@@ -44,7 +44,7 @@ class Level2(unittest.TestCase):
             engine.answers()
 
     def find(self, kvd: KvdProcess, *rounds: dict[str, Any]) -> list[dict[str, Any]]:
-        """Another engine with the same prefix, once for each round."""
+        """Another engine with the same prefix, started once for each round."""
         with bench.engine("find", kvd.endpoint, engine=STATS, extra=PATIENT, each=list(rounds),
                           prompts=prompts(1, 2), answer=ANSWER) as engine:  # fmt: skip
             return engine.answers()
@@ -58,8 +58,7 @@ class Level2(unittest.TestCase):
         self.fill(kvd, fresh=True)  # its hashes have a seed of their own
         bounded = {"arguments": {"kv_transfer_params": {"max_load_tokens": 100}}}
         found = self.find(kvd, {"engine": on_kvd(PATIENT)}, {"salt": "other"}, bounded)
-        # Within an engine the answer of the earlier request is found, too, but never under another
-        # salt.
+        # Within an engine the answer of the earlier request is found as well, but never under another salt.
         for each, tokens in zip(found, (SHARED, 0, 96), strict=True):
             self.expect_hit(each, tokens)
             self.assertEqual(each["tokens"], stock["tokens"])

@@ -33,7 +33,7 @@ class Level3(unittest.TestCase):
     def run_on(
         self, kvd: str, scheduler: str, seeds: list[int]
     ) -> list[tuple[int, dict[str, Any]]]:
-        """Each seed on an engine of its own, with stock's answers."""
+        """Plays each seed on an engine of its own, and compares with stock's answers."""
         options = {"prefixes": False, "step_budget_s": 2.0}  # the machine may be busy
         rounds = [{"seed": seed, "engine": on_kvd(options)} for seed in seeds]
         found = bench.answers(scheduler, rounds, kvd, engine={**ROOM, "scheduler_cls": scheduler})
@@ -45,7 +45,7 @@ class Level3(unittest.TestCase):
         return pairs
 
     def expect_nothing_twice(self, found: list[tuple[int, dict[str, Any]]]) -> None:
-        """By vLLM's own counts: each prompt and each answer but its last token, once."""
+        """vLLM itself counts: each prompt once, and each answer but its last token."""
         for seed, each in found:
             self.assertEqual(each["scheduled"], each["needed"], f"seed {seed}")
             self.assertGreater(stock[seed]["scheduled"], each["needed"], "stock had room for all")

@@ -28,7 +28,7 @@ PATIENT = {"step_budget_s": 2.0}  # the machine may be busy
 
 
 def prompts(count: int, seed: int) -> list[list[int]]:
-    """Prompts of which the first 256 tokens are the same, for every seed."""
+    """Prompts whose first 256 tokens are the same, for every seed."""
     shared, own = random.Random(7), random.Random(seed)
     head = [shared.randrange(3, 2048) for _ in range(SHARED)]
     return [head + [own.randrange(3, 2048) for _ in range(TAIL)] for _ in range(count)]
@@ -84,7 +84,8 @@ class TwoWorkers(unittest.TestCase):
 
     @classmethod
     def compute_and_kill_a_worker(cls, bench: Bench) -> None:
-        """An engine computes the prefix, by either kind of workers. Then one of them is killed in a load."""
+        """An engine computes the prefix, with either kind of workers. Then one of the workers is killed during a load.
+        """
         rounds = [{"engine": PIPELINE}, {"engine": TENSOR}, {"same": True, "pause_on": "load"}]
         with bench.engine("fill", cls.kvd.endpoint, fresh=True, extra=PATIENT, prompts=prompts(1, 1), answer=8,
                           each=rounds) as engine:  # fmt: skip
@@ -116,7 +117,7 @@ class TwoWorkers(unittest.TestCase):
         self.expect_stock(self.found[2], 0)
 
     def test_what_is_wrong_in_one_rank_is_seen(self) -> None:
-        """The control: what is found is what each rank computes with."""
+        """The control: each rank computes with the blocks that are found."""
         for kind, found in (("tensor", self.found[1]), ("pipeline", self.found[4])):
             self.assertNotEqual(found["tokens"], self.stock["tokens"], kind)
             self.assertEqual(found["scheduled"], found["needed"] - PROMPTS * SHARED)

@@ -1,5 +1,5 @@
-"""Classes for tests on real engines: KvdScheduler with somebody else's decisions, and vLLM's worker as a stage
-of a pipeline."""
+"""Classes for tests on real engines: a KvdScheduler with other decisions than kvd's, and vLLM's worker as a stage of a
+pipeline."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from vllm.v1.worker.cpu_worker import CPUWorker
 
 
 class StockOrder(KvdScheduler):
-    """vLLM's own scheduler decides; whom it preempts is parked."""
+    """vLLM's own scheduler decides; the requests that it preempts are parked."""
 
     def kvd_has_a_say(self) -> bool:
         return False

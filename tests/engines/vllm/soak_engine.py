@@ -56,7 +56,7 @@ def serve(llm: Any) -> None:
     threading.Thread(target=read, args=(lines,), daemon=True).start()
     print(json.dumps({"ready": True}), flush=True)
     while True:
-        # As vLLM's own loop does, steps go on while a copy is open.
+        # Goes on making steps while a copy is open, as vLLM's own loop does.
         is_idle = not engine.has_unfinished_requests() and not scheduler.has_requests()
         while is_idle or not lines.empty():
             line = lines.get()

@@ -39,13 +39,12 @@ SOAK_S = float(os.environ.pop("KVD_SOAK_S", "60"))
 SEED = int(os.environ.pop("KVD_SEED", "0")) or time.time_ns() % 1_000_000
 MODEL = os.environ.pop("KVD_SOAK_MODEL", "") or random.Random(SEED).choice(["small", "windows"])
 PROMPTS, ANSWER = 160, 96
-# By how much, as a logprob, stock's choice must beat its second one. What other batches change is below
-# 1e-4.
+# The least logprob by which stock's choice must beat its second one. What other batches change is below 1e-4.
 MARGIN = 2e-3
 AT_ONCE = 10
 PATIENCE_S = 120.0  # for an answer, a start and an end
 ROOM = {
-    # With windows a block has half the layers, and a token is in two of them.
+    # With windows a block has half the layers, and each token is in two blocks.
     "num_gpu_blocks_override": 48 if MODEL == "windows" else 24, "kv_cache_memory_bytes": 8 << 20, "max_model_len": 480,
     "max_num_seqs": 16,
 }  # fmt: skip
@@ -63,7 +62,7 @@ class WrongToken(AssertionError):
 
 
 class Hang(AssertionError):
-    """Something that did not come by its deadline."""
+    """Raised when something did not come by its deadline."""
 
 
 class Leak(AssertionError):
@@ -82,8 +81,8 @@ class Outstanding(NamedTuple):
 
 
 class Held(NamedTuple):
-    """By a process: open descriptors but those of files on the disk, mappings of kvd's pools, and bytes of
-    memory of its own."""
+    """Counts for one process: open descriptors except those of files on the disk, mappings of kvd's pools, and bytes
+    of its own memory."""
 
     descriptors: int
     mappings: int
@@ -302,7 +301,8 @@ class Soak:
     # ---- load ----
 
     def play(self, seconds: float, events: dict[float, Callable[[], None]] | None = None) -> None:
-        """Until then, and to the answer of all that was asked. `events`: when, instead of random ones."""
+        """Plays until then, and until all questions are answered. `events`: when things happen, instead of at random.
+        """
         end = time.monotonic() + seconds
         fixed = sorted((time.monotonic() + at, what) for at, what in (events or {}).items())
         whims = [self.kill_kvd] * 5 + [self.end_kvd, self.stop_kvd, self.stop_kvd] \
@@ -332,7 +332,7 @@ class Soak:
         return time.monotonic() + self.random.expovariate(1 / 4)
 
     def _pause(self) -> None:
-        """Until an engine says something, a little while at most."""
+        """Waits a little while until an engine sends something."""
         with contextlib.suppress(queue.Empty):
             first = self.servers[0].lines if self.servers else queue.Queue()
             first.put(first.get(timeout=0.02))
@@ -359,7 +359,7 @@ class Soak:
                         "salt": pick.choice([None, None, None, "other"])})  # fmt: skip
 
     def look(self, server: Server, now: float) -> None:
-        """Takes in what the engine said. Raises what is wrong with it."""
+        """Takes in what the engine sent. Raises whatever is wrong with it."""
         with contextlib.suppress(queue.Empty):
             line = server.lines.get(timeout=0.02)
             while True:
@@ -392,7 +392,7 @@ class Soak:
     # ---- the end ----
 
     def check_engines(self) -> None:
-        """Nothing that grows with each kvd that came and went."""
+        """Checks that nothing grows with each kvd that came and went."""
         for server in self.servers:
             if server.first is None:
                 continue

@@ -23,7 +23,7 @@ PATIENT = {"step_budget_s": 2.0, "load_timeout_s": 300}
 
 
 def round_of(scheduler: str, pause: bool = True, **options: Any) -> dict[str, Any]:
-    """With a salt of its own: nothing of the round before it is found."""
+    """Each round has a salt of its own, so nothing of the round before it is found."""
     engine = {"scheduler_cls": scheduler, **on_kvd({**PATIENT, **options})}
     salt = f"{scheduler} {options}"
     return {"engine": engine, "salt": salt, **({"pause_on": "preempted"} if pause else {})}
@@ -38,7 +38,7 @@ def setUpModule() -> None:
 
 class TwoEngines(unittest.TestCase):
     def setUp(self) -> None:
-        # Each has half of the pool for good: 16 MiB of blocks, of which 16 are in use.
+        # Each engine has half of the pool for good: 16 MiB of blocks, of which 16 are in use.
         self.kvd = self.enterContext(KvdProcess(slabs=16, dram_slabs=32))
 
     def play(
@@ -70,7 +70,7 @@ class TwoEngines(unittest.TestCase):
                 self.assertEqual(each["tokens"], stock[seed]["tokens"], f"seed {seed}")
                 difference = largest_difference(each["logprobs"], stock[seed]["logprobs"])
                 self.assertLess(difference, 1e-4, f"seed {seed}")
-                # By vLLM's own counts: each prompt and each answer but its last token, once.
+                # vLLM itself counts: each prompt once, and each answer but its last token.
                 counts = f"seed {seed}: {each['counters']}"
                 self.assertEqual(each["scheduled"], each["needed"], counts)
                 self.assertGreaterEqual(each["counters"]["kvd_parked_requests"], 2)
@@ -79,7 +79,7 @@ class TwoEngines(unittest.TestCase):
             self.assertGreater(stock[seed]["scheduled"], each["needed"], "stock had room for all")
 
     def test_the_checks_see_what_goes_wrong(self) -> None:
-        """The controls: what is parked is what comes back, and without it tokens are computed twice."""
+        """The controls: parked blocks are what comes back, and without parking tokens are computed twice."""
         pid = self.kvd.process.pid
         found = self.play(
             round_of("rotating.Rotating"),

@@ -109,8 +109,8 @@ class Bench:
         environment: dict[str, str] | None = None,
         **given: Any,
     ) -> Engine:
-        """Starts an engine; on kvd where there is an endpoint. `model`: another one than the bench's;
-        `environment`: what else it has of KVD_'s variables."""
+        """Starts an engine, on kvd where an endpoint is given. `model`: another one than the bench's; `environment`:
+        more variables of KVD_'s."""
         options = {**given, "engine": dict(given.get("engine", {}))}
         if endpoint is not None:
             options["engine"].update(on_kvd(extra or {}))
@@ -144,8 +144,8 @@ class Bench:
     def answers(
         self, name: str, rounds: Sequence[dict[str, Any]], endpoint: str | None = None, **given: Any
     ) -> list[dict[str, Any]]:
-        """The answers of all rounds. As many processes run one after the other as keep each within its
-        time. `log` then has what they said."""
+        """The answers of all rounds. So many processes run one after the other that each stays within its time. `log`
+        then has what they printed."""
         found: list[dict[str, Any]] = []
         self.log = ""
         for at in range(0, len(rounds), MOST_ROUNDS):

@@ -108,7 +108,7 @@ class WarmProcess:
         return self.returncode
 
     def communicate(self, *, timeout: float | None = None) -> tuple[str, None]:
-        """Ends its stdin, takes what else it prints, and waits for its end."""
+        """Ends its stdin, takes the rest of its output, and waits for its end."""
         with contextlib.suppress(BrokenPipeError):
             self.stdin.close()
         if self._reader is None:

@@ -8,7 +8,7 @@ import gc
 import importlib
 import sys
 
-# As a fresh engine has it: the folder of its script, PYTHONPATH, and what Python itself adds.
+# The same path that a fresh engine has: the folder of its script, PYTHONPATH, and what Python itself adds.
 PATH = sys.path[1:]
 
 for name in (
@@ -20,7 +20,7 @@ for name in (
 ):
     importlib.import_module(name)
 
-# An engine's collections look at what is its own, and leave these pages shared.
+# An engine's garbage collections then look at its own objects only, and leave these pages shared.
 gc.collect()
 gc.freeze()
 sys.stdout.flush()

@@ -41,7 +41,7 @@ class Windows(unittest.TestCase):
             self.assertNotIn("kvd: no block is stored or parked", filling.log)
 
     def find(self, kvd: KvdProcess, engine: dict[str, Any], **given: Any) -> dict[str, Any]:
-        """Another engine with the same prefix, which it finds."""
+        """Another engine, which finds the same prefix."""
         with bench.engine("find", kvd.endpoint, engine={**STATS, **engine}, extra=PATIENT,
                           prompts=prompts(1, 2), answer=ANSWER, **given) as finding:  # fmt: skip
             found: dict[str, Any] = finding.answers()[0]
@@ -50,7 +50,7 @@ class Windows(unittest.TestCase):
         return found
 
     def test_the_next_engine_finds_the_prefix(self) -> None:
-        """Also where vLLM was told to keep one group, as if every layer looked back at all."""
+        """It works as well where vLLM was told to keep one group, as if every layer looked back at all tokens."""
         for engine in ({}, UNITED):
             kvd = self.kvd()
             self.fill(kvd, engine)
@@ -71,7 +71,7 @@ class Windows(unittest.TestCase):
         self.assertNotEqual(self.find(kvd, {})["tokens"], stock["tokens"])
 
     def test_kvd_killed_while_it_loads_costs_the_load_alone(self) -> None:
-        """vLLM is told by request, as it refuses to hear of blocks where there are groups."""
+        """vLLM is told of requests here, because it refuses to be told of blocks where there are groups."""
         kvd = self.kvd(bandwidth="2MiB/s")
         self.fill(kvd, {})
         with bench.engine("orphan", kvd.endpoint, engine=STATS, extra=PATIENT, prompts=prompts(1, 2),

@@ -33,7 +33,7 @@ PATIENCE_S = 60.0
 
 
 def hierarchies() -> dict[str, str]:
-    """The folders of version 1 of control groups, and what is mounted there."""
+    """The folders of control groups version 1, and the file systems mounted there."""
     found = {}
     for line in Path("/proc/mounts").read_text().splitlines():
         _, folder, kind, options, *_ = line.split()

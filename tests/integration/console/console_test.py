@@ -181,7 +181,7 @@ class Console(unittest.TestCase):
         self.change("alpha", "-1")
         self.send(self.kvd.token)
         self.becomes("document.getElementById('review-error').textContent.includes('/rotation/alpha')")
-        # Nobody's change is lost: it is sent onto the version that was read.
+        # Nobody's change is lost: a change is applied to the version that was read.
         self.rest("PATCH", "/v1/policy", {"rotation": {"beta_f": 0.25}})
         self.send(self.kvd.token)
         self.becomes("document.getElementById('review-error').textContent.includes('Somebody else')")
@@ -319,7 +319,7 @@ class Console(unittest.TestCase):
             page.prefer(scheme)
             self.becomes("new Promise((done) => requestAnimationFrame(() => done(true)))")
             page.save_picture(PICTURES / f"crowd-{scheme}.png")
-        # Everything fits the window's width, and a second's picture is drawn in a part of it.
+        # Everything fits the window's width, and drawing a picture takes a part of the second that it stays.
         self.assertLessEqual(page.run("document.documentElement.scrollWidth"), 1440)
         taken = page.run("(() => { const began = performance.now(); dispatchEvent(new Event('resize')); "
                          "return performance.now() - began; })()")  # fmt: skip

@@ -50,7 +50,7 @@ class Drain(unittest.TestCase):
         return step
 
     def begin(self, client: Client, request: int) -> None:
-        """Its prompt is computed, and told of."""
+        """Its prompt is computed, and its content told."""
         client.submit(Request(request, prompt_tokens=20, max_new_tokens=40))
         for _ in range(10_000):
             if self.step(client).run:

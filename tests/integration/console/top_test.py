@@ -37,7 +37,7 @@ class Terminal:
             ready, _, _ = select.select([self._ours], [], [], max(0.0, deadline - time.monotonic()))
             try:
                 piece = os.read(self._ours, 65536) if ready else b""
-            except OSError:  # its end: the program has gone
+            except OSError:  # the terminal's end: the program has gone
                 piece = b""
             if not piece:
                 return False

@@ -20,7 +20,7 @@ class Waits(unittest.TestCase):
         self.kvd = self.enterContext(KvdProcess(slabs=1, dram_slabs=1, metrics=True, extra=goals))
 
     def start_engine(self, name: str, *options: str) -> int:
-        """Its id, once it has attached."""
+        """The engine's id, once it has attached."""
         engine = subprocess.Popen(
             [f"{BIN}/kvd-pattern", "--endpoint", self.kvd.endpoint, "--name", name, "--prompt", "200", "--new", "200",
              "--step-ms", "20", "--deadline", "600", "--json", *options], stdout=subprocess.DEVNULL)  # fmt: skip

@@ -1,5 +1,5 @@
-// kvd-cuda-daemon SOCKET: the memory side of a daemon, without the rest: a CudaBackend with one
-// slab a tier. Says "ready" with both slabs' descriptors, then does what it is told.
+// kvd-cuda-daemon SOCKET: only the memory side of a daemon: a CudaBackend with one slab a tier.
+// Sends "ready" with both slabs' descriptors, then follows orders.
 #include <poll.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>

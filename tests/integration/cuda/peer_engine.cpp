@@ -1,5 +1,5 @@
-// kvd-cuda-engine SOCKET: a process that uses a slab of another: imports it from the descriptors of
-// the first message ("hbm [dram]"), says "ready", then does what it is told.
+// kvd-cuda-engine SOCKET: a process that uses another one's slab. It imports the slab from the
+// descriptors of the first message ("hbm [dram]"), sends "ready", then follows orders.
 #include <sys/mman.h>
 #include <sys/prctl.h>
 

@@ -20,7 +20,7 @@ namespace {
 /// A program at the other end of a socket; killed with the test.
 class Process {
  public:
-  /// `environment` is for this process alone: "FAKECUDA_X=1".
+  /// `environment` is only for this process: "FAKECUDA_X=1".
   explicit Process(const char* program, const std::vector<std::string>& environment = {}) {
     int ends[2];
     EXPECT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0);
@@ -67,7 +67,7 @@ class Process {
   pid_t pid_ = -1;
 };
 
-/// Where a program is: as built, or where the environment says it was moved to.
+/// The path of a program: as built, or where the environment says it was moved to.
 const char* program(const char* variable, const char* built) {
   const char* moved = std::getenv(variable);
   return moved != nullptr ? moved : built;

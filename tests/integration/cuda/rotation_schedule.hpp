@@ -49,7 +49,7 @@ class RotationSchedule {
   enum class State : std::uint8_t { kRunning, kLeaving, kParked };
   struct Request {
     std::uint64_t id = 0;
-    std::uint64_t token = 0;  // its blocks hold this one; zero: nothing yet
+    std::uint64_t token = 0;  // the content of its blocks; zero: nothing yet
     State state = State::kRunning;
     Slots hbm, dram;  // by layer
     Ticket copy;
@@ -76,7 +76,7 @@ class RotationSchedule {
   bool swap_out(Request& request);
   bool swap_in(Request& request);
   void submit(Request& request, bool out, const Slots& from, const Slots& to);
-  /// A request's worth of slots, if there are as many. HBM slots whose D2H is in flight are taken
+  /// The slots of one request, if there are enough. HBM slots whose D2H is in flight are taken
   /// first when the driver loop is the mutant that does so.
   std::optional<Slots> take_hbm(Mutant early);
   std::optional<Slots> take_dram();

@@ -88,7 +88,8 @@ class AdminProcess : public testing::Test {
   const KvdProcess kvd_{folder_};
 };
 
-// Its chunk of the size 2^64 - 2 would end whatever lets cpprestsdk read it, by std::bad_alloc.
+// It has a chunk of the size 2^64 - 2, with which cpprestsdk ends any program that lets it read it,
+// by std::bad_alloc.
 TEST_F(AdminProcess, AChunkOfNegativeSizeIsRefusedAndEndsNothing) {
   ASSERT_TRUE(poll_until([&] { return kvd_.get("/readyz").status == 200; })) << kvd_.log();
   const pid_t admin = admin_of(kvd_);
@@ -156,7 +157,7 @@ TEST_F(AdminProcess, ItCanDoLittle) {
   }
 }
 
-// In front of it stand nginx, HAProxy, wget and ab, as they ask by default.
+// nginx, HAProxy, wget and ab stand in front of it, as they ask by default.
 TEST_F(AdminProcess, AnswersAsProxiesAndBalancersAsk) {
   for (const std::string at : {"/readyz", "/metrics"}) {
     const std::uint16_t port = at == "/metrics" ? kvd_.metrics_port() : kvd_.admin_port();

@@ -23,7 +23,7 @@ using testing::Not;
 
 constexpr const char* kToken = "0123456789abcdef";
 
-/// kvd's end of the link on a thread of its own, as kvd-admin's is in this process, too.
+/// kvd's end of the link, on a thread of its own. kvd-admin's end is in this process as well.
 class DeskThread {
  public:
   DeskThread(daemon::Daemon& daemon, UniqueFd end)
@@ -120,7 +120,7 @@ TEST_F(DaemonAdmin, APatchedPolicyIsInForceAtTheNextStepAndInTheMetrics) {
   options.shape = {4, 0, 0, 1024};
   auto client = kvd_client::Client::open(options);
   ASSERT_TRUE(client.ok());
-  // Two requests of which only one fits: under lvf the late one pushes the other out.
+  // Two requests of which only one fits. Under lvf the late one pushes the other out.
   for (const std::uint64_t id : {1u, 2u}) {
     ASSERT_TRUE(client->submit({id, 800, 100, std::chrono::milliseconds(1), {}}, kPatience).ok());
   }

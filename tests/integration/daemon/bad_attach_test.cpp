@@ -1,5 +1,5 @@
-// What the attach socket is told and must not believe. Each refusal has its documented code, and
-// the daemon serves on.
+// Messages that the attach socket must not believe. Each refusal has its documented code, and the
+// daemon serves on.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -109,7 +109,7 @@ TEST_F(BadAttach, MoreEnginesThanAllowedExceedTheQuota) {
   EXPECT_TRUE(poll_until([&] { return RawEngine::attach(daemon_.endpoint(), "next").ok(); }));
 }
 
-// Whoever comes second must find seats, however many the first has taken.
+// A user who comes second must find seats, however many the first has taken.
 TEST(BadAttachOfADomain, AUserHasHalfOfTheSeatsBeforeASecondUserIsThere) {
   DaemonThread daemon([](daemon::Config& config) {
     config.max_engines = 4;
@@ -148,7 +148,7 @@ TEST_F(BadAttach, AConnectionThatNeverSpeaksIsClosed) {
   EXPECT_EQ(silent->receive(kPatience).error().code, ErrorCode::kPeerGone);
 }
 
-/// As many as may be silent at once, of one user.
+/// As many connections of one user as may be silent at a time.
 std::vector<transport::AttachConnection> silent_crowd(const std::string& endpoint) {
   constexpr std::size_t kBound = 64;  // session_bounds.hpp, few engines allowed
   std::vector<transport::AttachConnection> crowd;

@@ -1,4 +1,4 @@
-// What the command socket is told and must not believe: each error has its documented code, changes
+// Messages that the command socket must not believe: each error has its documented code and changes
 // nothing, and the session that made it, or the one it pretends to be, goes on.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -149,7 +149,7 @@ struct Placing {
   std::uint64_t ticket = 0;
 };
 
-/// Each block that is stored is worth a write.
+/// Each stored block is worth a write.
 KvdSettings with_disk(const RuntimeFolder& disk) {
   KvdSettings settings;
   settings.extra =
@@ -163,8 +163,8 @@ void leave_on_disk(const RuntimeFolder& folder, const KvdSettings& settings) {
   ASSERT_TRUE(kvd.wait_ready()) << kvd.log();
   Placing engine(kvd);
   for (std::uint32_t i = 0; i < 8; ++i) engine.fill(i, static_cast<int>(i + 1));
-  // Asks repeatedly, as the files are being opened meanwhile. The bytes include blocks that are
-  // still being written; the stores count only written ones.
+  // Asks repeatedly, because the files are being opened meanwhile. The bytes include blocks that
+  // are still being written; the stores count only written ones.
   ASSERT_TRUE(poll_until([&] {
     EXPECT_EQ(engine.store(0, 8), ErrorCode::kOk);
     const json cache = json::parse(kvd.get("/v1/cache").body);
@@ -196,7 +196,8 @@ TEST(DaemonCaches, WhatWasClearedIsNotFoundByALaterKvd) {
     ASSERT_TRUE(poll_until([&] { return engine.leading(0, 8) == 8; })) << kvd.log();
     EXPECT_EQ(kvd.clear_cache().status, 200) << kvd.log();
     EXPECT_EQ(engine.leading(0, 8), 0u);
-    // What is stored after it is found, and shows that the next kvd has looked at all.
+    // A block that is stored afterwards is found, which shows that the next kvd has looked at
+    // everything.
     engine.fill(8, 9);
     ASSERT_TRUE(poll_until([&] {
       EXPECT_EQ(engine.store(8, 1), ErrorCode::kOk);

@@ -74,7 +74,7 @@ TEST(StopWhileStarting, EndsByTheSignalWhereTheConfigurationDoesNotCome) {
   EXPECT_EQ(kvd.wait(), 128 + SIGTERM) << "it is no valid configuration that was checked";
 }
 
-// Its sockets are there by then.
+// By now its sockets exist.
 TEST(StopWhileStarting, LeavesNoSocketsBehind) {
   const RuntimeFolder folder;
   const std::string slow = folder.file("slow-admin");
@@ -102,7 +102,7 @@ TEST(StopWhileStarting, TakesTheHolderAlong) {
   EXPECT_EQ(holder.wait(), 0) << holder.errors();
 }
 
-/// As a container without the host's processes has it: kvd is process 1 there.
+/// Like a container that does not see the host's processes: kvd is process 1 there.
 const std::vector<std::string> kOwnProcesses = {"/usr/bin/unshare", "--pid", "--fork",
                                                 "--mount-proc", "--kill-child"};
 
@@ -176,7 +176,8 @@ TEST(SocketsGone, AreMadeAnewAndTold) {
   EXPECT_THAT(kvd.get("/v1/events").body, HasSubstr("it listens anew"));
 }
 
-// As a log-out does with /run/user/N. A file in its place stands for what kvd cannot mend.
+// Removes the folder as a log-out does with /run/user/N. A file in its place stands for a fault
+// that kvd cannot mend.
 TEST(SocketsGone, ComeBackWithTheirFolderAndReadinessSaysWhereTheyCannot) {
   const RuntimeFolder parent;
   const std::string run = parent.file("run");
@@ -200,7 +201,8 @@ TEST(SocketsGone, ComeBackWithTheirFolderAndReadinessSaysWhereTheyCannot) {
       << "changes need its text";
 }
 
-/// The program under another one that closes or fills descriptors first: words of sh, then "$@".
+/// Starts the program by way of sh, which closes or fills descriptors first: words of sh, then
+/// "$@".
 ChildProcess under_sh(const std::string& words, std::vector<std::string> program) {
   std::vector<std::string> arguments{"/bin/sh", "-c", words, "sh"};
   arguments.insert(arguments.end(), program.begin(), program.end());

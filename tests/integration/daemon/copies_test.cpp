@@ -23,7 +23,7 @@ namespace {
 using kvd_client::TicketState;
 using SteadyTime = std::chrono::steady_clock;
 
-/// No system gives it away; it need not exist.
+/// A user id that no system gives away; it need not exist.
 constexpr unsigned kGroup = 60'001;
 constexpr std::uint64_t kBlock = 64 << 10;
 

@@ -1,6 +1,5 @@
-// A daemon that has no file descriptor left: it neither spins nor takes it out on an engine, and
-// goes on when one is free again. The daemon runs in this process, so the test takes its
-// descriptors away.
+// A daemon without any free file descriptor neither spins nor ends engines for it, and goes on when
+// one is free again. The daemon runs in this process, so the test takes its descriptors away.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <gmock/gmock.h>
@@ -126,8 +125,8 @@ TEST_F(WithoutDescriptors, PlainConnectsToTheCommandSocketEndNobody) {
 
 constexpr wire::AllocateBody kTwoSlabs{1, 0, 0, 4 << 20};
 
-/// Asks for a region of two slabs where no descriptor is free, lets `meanwhile` happen once the
-/// daemon has tried, and returns the answer.
+/// Asks for a region of two slabs while no descriptor is free. Calls `meanwhile` once the daemon
+/// has tried, and returns the answer.
 Status ask_without_descriptors(
     DaemonThread& daemon, RawEngine& engine,
     const std::function<void(std::optional<NoDescriptors>&)>& meanwhile) {

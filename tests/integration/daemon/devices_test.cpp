@@ -105,7 +105,7 @@ TEST_F(TwoDevicesTest, AGroupHasARankOnEachAndEveryByteIsTheByteWritten) {
   EXPECT_EQ(honest.wait(), 0) << honest.errors();
 }
 
-/// Two requests of 3 MiB a rank, of which each device holds one and a bit: their layers stream.
+/// Two requests of 3 MiB a rank. Each device holds one of them and a bit, so their layers stream.
 class StreamingGroupTest : public testing::Test {
  protected:
   void SetUp() override { ASSERT_TRUE(kvd.wait_ready()) << kvd.log(); }
@@ -155,7 +155,7 @@ TEST_F(StreamingGroupTest, ARankOnEachStreamsAndEveryByteIsTheByteWritten) {
   EXPECT_EQ(summary_of(honest)["pattern_errors"], 0);
 }
 
-// The other one waits for layers that come no more: it is told, and nothing is left.
+// The other rank waits for layers that will not come: it is told, and nothing is left.
 TEST_F(StreamingGroupTest, ARankThatDiesWhileLayersStreamLeavesNothingBehind) {
   {
     ChildProcess first(rank(0, {"--step-ms", "2"}));

@@ -91,7 +91,7 @@ json cache_of(const KvdProcess& kvd) { return json::parse(kvd.get("/v1/cache").b
   });
 }
 
-/// Files of all folders with this name.
+/// The files with this name in all folders.
 std::vector<fs::path> files(const std::string& disk, const std::string& name) {
   std::vector<fs::path> found;
   for (const auto& entry : fs::recursive_directory_iterator(disk)) {
@@ -100,7 +100,7 @@ std::vector<fs::path> files(const std::string& disk, const std::string& name) {
   return found;
 }
 
-/// Bytes of all segments. Some may go meanwhile.
+/// The bytes of all segments. Some may be removed meanwhile.
 std::uint64_t taken(const std::string& disk) {
   std::uint64_t sum = 0;
   std::error_code gone;

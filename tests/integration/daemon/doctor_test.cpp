@@ -56,7 +56,7 @@ TEST(Doctor, FindsARunningKvdSoundAndAKilledOnesSocketsStale) {
   EXPECT_THAT(found(sick, "sockets"), testing::ElementsAre("fault")) << sick.findings;
 }
 
-// Without a word of where it is: kvdctl's own address of it is enough.
+// It is not told where kvd is: kvdctl's own address of it is enough.
 TEST(Doctor, FindsAKvdWhereItSaysThatItListensAndByKvdEndpoint) {
   const RuntimeFolder folder;
   const KvdProcess kvd(folder);

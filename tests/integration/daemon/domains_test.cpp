@@ -68,7 +68,7 @@ class Domains : public testing::TestWithParam<std::tuple<Setting, const char*>> 
   const KvdProcess kvd_{folder_, {.extra = setting().tables}};
 };
 
-/// Ends a process that is nobody's child here.
+/// Ends a process that is not a child of this one.
 struct Ended {
   ~Ended() {
     if (pid > 0) ::kill(pid, SIGKILL);
@@ -128,7 +128,8 @@ ChildCommand pattern_of_group(const KvdProcess& kvd, const std::string& group,
   return {arguments, {}};
 }
 
-// Requests of the first always fill HBM, and each that ends makes room for one of its own alone.
+// Requests of the first domain always fill HBM. Each that ends makes room for one of the same
+// domain only.
 TEST(SharesOfDomains, OneThatAlwaysFillsHbmDoesNotKeepAnotherOut) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root can be of another group";
   const RuntimeFolder folder;

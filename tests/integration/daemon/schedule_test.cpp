@@ -30,7 +30,7 @@ kc::ScheduleRequest waiting(std::uint64_t id, std::uint32_t prompt, std::uint64_
   return request;
 }
 
-/// Its eleven tokens came one a millisecond, the last just now.
+/// Its eleven tokens came one a millisecond, the last one just now.
 kc::ScheduleRequest running(std::uint64_t id, std::uint32_t blocks) {
   kc::ScheduleRequest request = waiting(id, blocks * 16 - 18, 5 * kSecond);
   request.state = kc::ScheduleState::kRunning;

@@ -80,7 +80,7 @@ TEST(DaemonSession, ARegionWaitsForMemoryThatIsBeingZeroed) {
   const auto region = holder.allocate_region(16 << 20, kPatience);
   ASSERT_TRUE(region.ok());
   Client other = opened(daemon, "other");
-  // All of it is pinned, so there is nothing to wait for.
+  // All of it is pinned, so no wait is needed.
   EXPECT_EQ(other.allocate_region(2 << 20, kPatience).code(), ErrorCode::kOutOfMemory);
   ASSERT_TRUE(holder.free_region(region->id, kPatience).ok());
   // What was freed is zeroed first, and that is worth waiting for.

@@ -152,7 +152,8 @@ TEST_F(DaemonSpaces, ShareOnePoolByWhatTheyNeed) {
 }
 
 TEST_F(DaemonSpaces, OfAKilledEngineAreFree) {
-  // Forked while this process has one thread: another one's locks would stay locked in the child.
+  // It is forked while this process has one thread: other threads' locks would stay locked in the
+  // child.
   const pid_t child = ::fork();
   if (child == 0) {
     Elastic engine(kvd_);

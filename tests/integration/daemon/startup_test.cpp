@@ -130,7 +130,7 @@ TEST(Startup, AMissingRuntimeFolderIsNamed) {
   EXPECT_THAT(run.output, AllOf(HasSubstr("no/such/folder"), HasSubstr("paths.runtime_dir")));
 }
 
-/// A pipe by name, full, that nobody reads.
+/// A named pipe that is full and that nobody reads.
 class FullPipe {
  public:
   explicit FullPipe(const std::string& path) {

@@ -92,7 +92,7 @@ TEST(Starving, AnEngineWithoutAHeartbeatIsUnresponsiveUntilItBeats) {
 }
 
 TEST(Starving, ASilentEngineIsEvictedOnlyWhenAskedFor) {
-  // It is this very process that would be killed, so the off switch is all that can be shown here.
+  // This very process would be killed, so only the off switch can be shown here.
   DaemonThread daemon;
   RawEngine engine = attached(daemon, "quiet");
   daemon.clock().advance(std::chrono::hours(1));
@@ -175,7 +175,7 @@ TEST(Starving, AFloodOfGarbageLeavesOthersTheirTurn) {
     }
   });
   for (int i = 0; i < 200; ++i) EXPECT_TRUE(other.call(wire::PingCommand{}).ok());
-  // What does not come through the command socket gets its turn as well.
+  // Work that does not come through the command socket gets its turn as well.
   EXPECT_TRUE(RawEngine::attach(daemon.endpoint(), "meanwhile").ok());
   EXPECT_TRUE(
       daemon.wait_until([](const auto& status) { return status.counters.stale_commands > 1000; }));
@@ -211,8 +211,8 @@ bool send(const UniqueFd& socket, const std::string& bytes) {
          static_cast<ssize_t>(bytes.size());
 }
 
-// Not by libzmq: of a message that was half sent when the peer hung up, it ends its own process
-// where the socket is closed at that moment (4.3.4).
+// This does not use libzmq 4.3.4: if the socket is closed just when the peer hangs up in the middle
+// of a message, libzmq ends the process.
 TEST(Starving, AFloodOfMessagesInManyPartsLeavesOthersTheirTurn) {
   DaemonThread daemon;
   RawEngine other = attached(daemon, "other");
@@ -269,7 +269,7 @@ TEST(Starving, AnOversizedCommandCostsItsSenderTheConnectionOnly) {
       daemon.wait_until([](const auto& status) { return status.counters.stale_commands > 0; }));
 }
 
-/// Whether the other end hangs up before kPatience is over, whatever it says until then.
+/// Whether the other end hangs up before kPatience is over, whatever it sends until then.
 bool is_hung_up_on(const UniqueFd& socket) {
   char bytes[256];
   for (;;) {

@@ -151,7 +151,7 @@ TEST(Streaming, OneWrongByteIsFoundByTheRankThatHasIt) {
   EXPECT_GT(outcomes[1].summary.pattern_errors, 0u);
 }
 
-// Its client goes in the middle of an iteration that streams: nothing of it stays behind.
+// Its client goes in the middle of an iteration that streams. Nothing of it stays behind.
 TEST(Streaming, AnEngineThatLeavesWhileLayersStreamLeavesNothingBehind) {
   DaemonThread daemon(small_hbm(4));
   kvd_client::Options how;

@@ -128,7 +128,7 @@ TEST_F(CudaAdoptingHbm, EveryByteIsThereAfterEachKill) {
     ASSERT_NO_FATAL_FAILURE(start());
     EXPECT_EQ(kept(Tier::kHbm), double{kBlocks}) << kvd_->log();
     EXPECT_EQ(metric("kvd_kept_bytes{tier=\"hbm\"}"), double{kBlocks << 14});
-    if (!on_real_driver()) {  // whose contexts take memory, this process's among them
+    if (!on_real_driver()) {  // processes whose contexts take memory, including this one
       EXPECT_EQ(metric("kvd_gpu_context_bytes"), 0.0) << "what was left is none of the context's";
     }
     EXPECT_EQ(run(1, kTokens), kTokens - 1) << "and every byte of it is right";
@@ -213,7 +213,7 @@ TEST_F(CudaAdoptingHbm, WhatCannotBeImportedIsAMissThatTheLogTells) {
   ASSERT_TRUE(written(kBlocks, Tier::kHbm));
 }
 
-// It is restarted, and the slab that it died of is not kept any more.
+// kvd is restarted, and the slab that made it fail is no longer kept.
 TEST_F(CudaAdoptingHbm, ADeviceThatIsLostOverOldMemoryIsNotLostOverItAgain) {
   ASSERT_NO_FATAL_FAILURE(leave_a_prompt());
   const std::vector<std::string> healthy = environment_;

@@ -130,8 +130,8 @@ TEST_F(CudaCaches, WhatOneEngineStoredAnotherLoadsIntoOtherBlocks) {
   EXPECT_TRUE(b.holds(7, 4));
 }
 
-// As kvd_vllm does: an event behind all that the step gave to the GPU, and the store once that has
-// passed. kvd copies on streams of its own, which know nothing of the engine's.
+// Stores as kvd_vllm does: it records an event behind all work of the step, and stores once that
+// has passed. kvd copies on streams of its own, which know nothing of the engine's.
 TEST_F(CudaCaches, AStoreBehindAnEventHasWhatTheStreamWrote) {
   const KvdProcess kvd(folder_, cuda_settings());
   ASSERT_TRUE(kvd.wait_ready()) << kvd.log();

@@ -66,7 +66,7 @@ TEST_F(CudaCapture, ThatHoldsMappingsStillHearsOfADeadDaemon) {
   Client::release_mappings();
 }
 
-/// A GPU, or a container, that does not let streams wait on memory.
+/// A GPU, or a container, on which streams cannot wait on memory.
 class CudaWithoutStreams : public testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(Reasons, CudaWithoutStreams,
                          testing::Values("FAKECUDA_FAIL=cuMemHostRegister:1:801",

@@ -15,11 +15,11 @@
 namespace kvd::test {
 namespace {
 
-/// KVDTEST_REAL: the machine's own driver, as tests/gpu/run.sh wants it. Tests of faults are then
-/// left out by that script.
+/// KVDTEST_REAL asks for the machine's own driver, for tests/gpu/run.sh. That script leaves out
+/// tests of faults.
 const bool real = std::getenv("KVDTEST_REAL") != nullptr;
 
-/// Once loaded, the library is what every later dlopen("libcuda.so.1") of this process finds.
+/// Once this library is loaded, every later dlopen("libcuda.so.1") of this process finds it.
 const bool loaded = [] {
   const char* library = real ? "libcuda.so.1" : KVD_FAKECUDA "/libcuda.so.1";
   if (::dlopen(library, RTLD_NOW | RTLD_GLOBAL) != nullptr) return true;

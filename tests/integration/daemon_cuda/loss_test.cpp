@@ -45,7 +45,7 @@ class CudaLoss : public testing::Test {
     return true;
   }
 
-  /// Until the request stands in DRAM.
+  /// Waits until the request is in DRAM.
   void rotate_out(Client& client) {
     EXPECT_TRUE(client.rotate(1, kvd_client::RotateDirection::kOut, kPatience).ok());
     EXPECT_TRUE(poll_until([&] {
@@ -81,8 +81,8 @@ TEST_F(CudaLoss, AKilledDaemonIsNoticed) {
 }
 
 TEST_F(CudaLoss, ALostDevicePoisonsEveryoneAndEndsTheDaemonWithItsOwnStatus) {
-  // The trial of copies at the start makes two batches. The third shall be the copy that is asked
-  // for, not one made ahead.
+  // The trial of copies at the start makes two batches. The third one must be the copy that is
+  // asked for, not one made ahead.
   start(cuda_settings({"FAKECUDA_STICKY=cuMemcpyBatchAsync:3:719", "KVD_ROTATION_EAGER=false"}));
   Client bystander = std::move(open_for_cuda(*kvd_)).value();
   Client client = running();
@@ -109,8 +109,8 @@ TEST_F(CudaLoss, ACopyThatStandsStillIsALostDevice) {
 }
 
 TEST_F(CudaLoss, AFailedCopyEndsTheSessionItWasForAndNoOther) {
-  // After the two batches of the trial. A copy made ahead may fail without harm: nobody waits for
-  // it.
+  // The fault comes after the trial's two batches. A copy made ahead may fail without harm, because
+  // nobody waits for it.
   start(cuda_settings({"FAKECUDA_FAIL=cuMemcpyBatchAsync:3:1", "KVD_ROTATION_EAGER=false"}));
   Client bystander = std::move(open_for_cuda(*kvd_)).value();
   Client client = running();

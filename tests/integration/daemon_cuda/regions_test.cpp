@@ -89,8 +89,8 @@ TEST_F(CudaRegions, GrowAndShrinkWhereTheyAreAskedTo) {
   EXPECT_TRUE(all_returned(kvd_));
 }
 
-// As vLLM's warm-up does, which runs on blocks that nobody has granted. A hole there would be the
-// end of the context (700).
+// Writes as vLLM's warm-up does, which uses blocks that nobody has granted. A hole there would end
+// the context (700).
 TEST_F(CudaRegions, StrayAccessesToWhatHasNoMemoryHarmNobody) {
   auto client = open_for_cuda(kvd_);
   ASSERT_TRUE(client.ok()) << client.error().message;
@@ -136,7 +136,7 @@ TEST_F(CudaRegions, GrowByMemoryOfTheProcessOnceTheirDaemonIsGone) {
   EXPECT_TRUE(client->free_region(region->id, kPatience).ok());
 }
 
-// The caller has seen the end of what used the part; other work goes on, a capture too.
+// The caller has seen the end of all work that used the part. Other work goes on, even a capture.
 TEST_F(CudaRegions, AnIdlePartGoesWithoutWaitingForTheGpu) {
   auto client = open_for_cuda(kvd_);
   ASSERT_TRUE(client.ok()) << client.error().message;
@@ -208,7 +208,7 @@ TEST_F(CudaRegions, ATensorThatOutlivesItsHandleHoldsTheMemoryBack) {
   EXPECT_EQ(gpu_.read(view.address, 64), std::vector<std::byte>(64, std::byte{7}));
 }
 
-// The capture is one that nobody has told kvd of, for which the driver allows no better.
+// kvd has not been told of this capture. The driver gives no better answer for such a one.
 TEST_F(CudaRegions, AreNotUnmappedWhereAGraphIsBeingCaptured) {
   auto client = open_for_cuda(kvd_);
   ASSERT_TRUE(client.ok()) << client.error().message;

@@ -80,7 +80,7 @@ TEST_F(CudaStream, ThatComesToItsWaitMuchLaterDoesNotSpoilTheNextSession) {
   EXPECT_TRUE(becomes_idle());
 }
 
-// Memory that a kernel may still use stays, and the daemon is not told the contrary.
+// Memory that a kernel may still use stays mapped, and the daemon is not told otherwise.
 TEST_F(CudaStream, ThatNeverEndsKeepsTheMemoryOfAClientThatCloses) {
   HostWord word(gpu_);
   {
@@ -94,8 +94,8 @@ TEST_F(CudaStream, ThatNeverEndsKeepsTheMemoryOfAClientThatCloses) {
   EXPECT_TRUE(becomes_idle());
 }
 
-// One layer group after the other, without the CPU: wait for its blocks, use them, tell that they
-// may be overwritten.
+// Goes through the layer groups in order, without the CPU: wait for a group's blocks, use them,
+// tell that they may be overwritten.
 TEST_F(CudaStream, TakesTurnsWithTheFetchesOfStreamedLayers) {
   Client client = told_to_wait();
   const auto page = daemon_->page();

@@ -10,8 +10,8 @@
 
 namespace kvd::test {
 
-/// An engine on the fake GPU that a step has told to wait. The daemon's side is MiniDaemon, because
-/// the test decides here when a copy ends, or that it never does.
+/// An engine on the fake GPU that was told by a step to wait. The daemon's side is MiniDaemon,
+/// because the test decides here when a copy ends, or that it never does.
 class ToldEngine : public testing::Test {
  public:
   static constexpr std::uint64_t kTicket = 7;

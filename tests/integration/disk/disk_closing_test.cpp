@@ -13,7 +13,7 @@ namespace {
 using ::testing::Contains;
 using ::testing::ElementsAre;
 
-/// A tier whose device stands still when told to, under a clock that does, too.
+/// A tier whose device stands still on command; its clock then stands still as well.
 class DiskClosing : public ::testing::Test {
  protected:
   void SetUp() override {

@@ -80,7 +80,7 @@ TEST_P(DiskCrash, AProcessHasTheFolderUntilItDies) {
   EXPECT_EQ(world_.try_open(), ErrorCode::kOk) << world_.message();
 }
 
-/// Stores over and over until it is killed; each acknowledged store is told.
+/// Stores again and again until it is killed, and reports each acknowledged store.
 int store_for_ever(DiskWorld& world, int line, std::uint64_t first_seed) {
   if (world.try_open() != ErrorCode::kOk) return 1;
   for (std::uint64_t seed = first_seed;; ++seed) {

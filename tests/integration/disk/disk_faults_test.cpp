@@ -109,7 +109,7 @@ TEST_P(DiskFaults, AFullDiskFailsTheStore) {
 TEST_P(DiskFaults, BelowTheFloorNothingIsStored) {
   const SlotGeneration generation = world_.store(DiskSlot(0), 1);
   world_.options().floor = kGiB * (std::int64_t{1} << 30);
-  world_.reopen();  // the segments are there: they take no more room
+  world_.reopen();  // the segments exist, so they need no more room
   world_.store(DiskSlot(1), 2, Fault::kLowSpace);
   EXPECT_EQ(world_.faults(Fault::kLowSpace), 1u);
   EXPECT_EQ(world_.load(DiskSlot(0), generation, 1), Fault::kNone);

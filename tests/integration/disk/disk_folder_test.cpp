@@ -187,7 +187,7 @@ TEST_F(DiskFolder, SwapsOfSegmentsAreSeen) {
   EXPECT_EQ(world_.try_open(), ErrorCode::kUnsupported);
 }
 
-/// Every way to spoil a checkpoint counts as none, and it is gone.
+/// A checkpoint that is spoilt in any way counts as none, and is removed.
 TEST_F(DiskFolder, ASpoiledCheckpointCountsAsNone) {
   const std::string path = world_.options().folder + "/checkpoint";
   const std::vector<FoundBlock> index = {{DiskSlot(4), SlotGeneration(9), key_of(4)},

@@ -19,7 +19,7 @@ struct Held {
 class DiskHistories : public EveryWay {
  protected:
   struct Slot {
-    std::vector<Held> ever;  ///< the last is what it holds
+    std::vector<Held> ever;  ///< the last one is the content that it holds
     bool sound = false;      ///< nothing has happened to it since
   };
   struct PendingLoad {
@@ -27,7 +27,7 @@ class DiskHistories : public EveryWay {
     BlockMemory memory;
     Held asked;
     std::uint32_t first, count;
-    bool must;  ///< it has no reason to miss
+    bool must;  ///< it has no reason to be a miss
     std::uint32_t slot;
   };
   struct PendingStore {

@@ -173,7 +173,7 @@ class DiskWorld {
     return *generation;
   }
 
-  /// Reads layer groups of block `seed`, and sees to it that what was given out is right.
+  /// Reads layer groups of block `seed`, and checks the bytes that were handed out.
   Fault load(DiskSlot slot, SlotGeneration generation, std::uint64_t seed, std::uint32_t first = 0,
              std::optional<std::uint32_t> groups = {}) {
     BlockMemory memory(options_.shape), expected(options_.shape);

@@ -34,7 +34,7 @@ def blocks(page: str, language: str) -> list[str]:
 
 
 def anchors(text: str) -> set[str]:
-    """As GitHub makes them of headings."""
+    """The anchors that GitHub makes of headings."""
     heads = re.findall(r"^#+ (.*)$", text, re.M)
     return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
 
@@ -128,7 +128,7 @@ class Typed(unittest.TestCase):
         except subprocess.TimeoutExpired:
             self.fail(f"{page} keeps a reader waiting:\n{log.read_text()}")
         finally:
-            with contextlib.suppress(ProcessLookupError):  # it left nothing in the background
+            with contextlib.suppress(ProcessLookupError):  # it left no process in the background
                 os.killpg(shell.pid, signal.SIGKILL)
             shell.wait()
         self.assertEqual(status, 0, f"{page} stops a reader:\n{log.read_text()}")
@@ -160,7 +160,7 @@ class Typed(unittest.TestCase):
         for page in ["../README.md", *(path.name for path in DOCS.glob("*.md"))]:
             for block in follow.blocks(page):
                 self.assertIn(block.language, follow.LANGUAGES, block.name)
-            follow.script(page, follow.LEFT_OUT.get(page, {}))  # leaves out only what is there
+            follow.script(page, follow.LEFT_OUT.get(page, {}))  # leaves out only lines that exist
 
     def test_what_a_page_shows_is_looked_for(self) -> None:
         shown = follow.pattern("made 8 tokens of …  in 0.5 s")

@@ -17,7 +17,7 @@ def read(name: str) -> Any:
 
 
 def mounts(service: dict[str, Any]) -> dict[str, Path]:
-    """By the path in the container, those that are files of the repository."""
+    """The mounted files of the repository, by their path in the container."""
     parts = [volume.split(":") for volume in service["volumes"]]
     return {inside: (FOLDER / outside).resolve() for outside, inside, *_ in parts if outside.startswith(".")}
 

@@ -61,7 +61,7 @@ class Prometheus:
         return found
 
     def had(self, expression: str, since: float) -> bool:
-        """At any time, as an annotation of the time from then to now."""
+        """Replaces an annotation that is always true by one of the time from then to now."""
         times = {"start": str(since), "end": str(time.time()), "step": "1"}
         return bool(self.ask("query_range", query=expression, **times)["result"])
 
@@ -96,7 +96,7 @@ def annotations() -> list[Any]:
 
 
 def filled_in(expression: str) -> str:
-    """As Grafana sends it, with shorter times."""
+    """Sends the query as Grafana does, with shorter times."""
     for word, text in {"$__rate_interval": "10s", "$job": "kvd", "1m": "2s", "> 60": "> 2"}.items():
         expression = expression.replace(word, text)
     return re.sub(r"\$(instance|engine|domain|device)", ".+", expression)

@@ -21,7 +21,7 @@ TOOL_S = 300.0  # longer than all of this takes
 
 class Turn(NamedTuple):
     context: int  # blocks of the turns before
-    found: int  # kvd had so many of these
+    found: int  # how many of these kvd had
     kept: bool  # they were retained
 
 

@@ -52,7 +52,7 @@ class Engine:
         return self.cache.lookup([digest(number)]) == 1
 
     def loads(self, number: int) -> bool:
-        """With all its bytes, where nothing of it was before."""
+        """The block is there with all its bytes, at a place that was empty before."""
         self.memory[BLOCK : 2 * BLOCK] = bytes(BLOCK)
         self.done(self.cache.load([digest(number)], [1]))
         return self.memory[BLOCK : 2 * BLOCK] == content(number)
@@ -64,8 +64,8 @@ class Engine:
 
 
 def store_without_end(endpoint: str) -> None:
-    """The process that is killed. Says what is stored; block by block, and each is overwritten while
-    the next is stored."""
+    """The process that is killed. It reports what is stored, block by block, and overwrites each block while the next
+    one is stored."""
     engine = Engine(endpoint)
     for number in range(1, 1000):
         engine.store(number)

@@ -329,7 +329,7 @@ class Level3(unittest.TestCase):
         client.finish(7)
 
     def test_a_signal_interrupts_a_wait(self) -> None:
-        """For a ticket that is not issued yet: nothing but the signal ends it in time."""
+        """It waits for a ticket that is not issued yet, so nothing but the signal ends it in time."""
         client = self.open("unlimited")
         self.run_of(client)
         self.run_of(client, [Report(7, 20)])

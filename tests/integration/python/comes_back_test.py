@@ -35,7 +35,7 @@ class ComesBack(unittest.TestCase):
         digest = bytes(range(32))
         self.assertEqual(cache.wait([cache.store([digest], [0])]), [kvd_client.TicketState.DONE])
         ranges = pool_ranges(os.getpid())
-        for _ in range(2):  # it stays the same region, whoever granted it
+        for _ in range(2):  # it stays the same region, whichever daemon granted it
             end(kvd)
             self.assert_is_back(kvd)
         hbm = next(each for each in kvd.get("/v1/pools")["pools"] if each["tier"] == "hbm")

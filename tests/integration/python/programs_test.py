@@ -75,7 +75,7 @@ class Files(unittest.TestCase):
         return str(path)
 
     def refused(self, words: list[str]) -> None:
-        """With a status and a word, by no signal and within its bounds."""
+        """The program ends with a status and a message, not by a signal, and within its bounds."""
         if not is_built(words):
             return
         with self.subTest(" ".join(words)):

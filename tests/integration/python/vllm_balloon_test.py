@@ -22,7 +22,7 @@ SLAB, TOKENS = 64, 4
 
 
 def layers(count: int, blocks: int, size: int, offset: int = 0) -> list[Piece]:
-    """As vLLM lays layers out: one after the other."""
+    """Lays layers out as vLLM does: one after the other."""
     return [Piece(offset + at * blocks * size, size, size) for at in range(count)]
 
 
@@ -503,7 +503,7 @@ class TheWorkersSide(unittest.TestCase):
         self.assertTrue(kvd_process.poll_until(lambda: len(self.memory.parts) == 1))
 
     def test_what_grew_for_an_engine_that_is_idle_goes_back(self) -> None:
-        """No step comes to hear of it."""
+        """No step learns of it."""
         share, self.memory.share = self.memory.share, self.idle_meanwhile  # type: ignore[method-assign]
         self.mapper.begin(Orders(Demand(0, 2, 0.5), []))
         self.mapper.work()

@@ -71,7 +71,7 @@ class Block(NamedTuple):
     words: tuple[int, ...] = (0,) * TOKENS
 
 
-JUNK = Block((-1,) * TOKENS)  # as is what a request writes that has read junk
+JUNK = Block((-1,) * TOKENS)  # what a request writes after it has read junk is junk as well
 
 
 class Hbm:
@@ -295,7 +295,7 @@ class TheTable(unittest.TestCase):
             self.assertGreater(engine.fetched, 1000)
 
     def with_losses(self, seed: int, keeps: bool) -> Engine:
-        """Blocks that are written to make way, too."""
+        """Blocks that are being written make way as well."""
         pages = (LAYERS + 2) * NAMES
         return self.played(AtRandom(seed), seed, pages=pages, keeps=keeps, late=seed % 2 == 0, losses=0.01)
 

@@ -17,7 +17,7 @@ import ctest
 from kvd_process import KvdProcess
 
 ROOT = Path(__file__).parents[3]
-# Nothing of this tree may be found but by the installed wheel.
+# Only the installed wheel may lead to files of this tree.
 CLEAN = {
     name: value
     for name, value in os.environ.items()

@@ -51,7 +51,7 @@ class ByteProxy {
   std::atomic<int> delay_ms{0};
   /// Bytes of the server that still pass before the connection ends; negative: all pass.
   std::atomic<long> cut_after{-1};
-  /// Each byte of the server passes as another one.
+  /// Each byte of the server arrives as another one.
   std::atomic<bool> garbage{false};
 
  private:

@@ -22,7 +22,7 @@ class RemoteLies : public testing::Test {
     server_.greet();
     ASSERT_TRUE(world_->wait_for(true));
   }
-  /// Asks for a block, until its answer is awaited for `patience`.
+  /// Asks for a block, and waits `patience` for the answer.
   Ticket get(Memory& memory, Nanoseconds patience) {
     const Ticket ticket = world_->next();
     world_->tier().get({ticket, world_->shape, world_->key(1), memory.groups(), patience});

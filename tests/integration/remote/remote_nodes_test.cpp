@@ -26,7 +26,7 @@ using testing::HasSubstr;
 using testing::MatchesRegex;
 using testing::Not;
 
-/// What a node is told. The secret is the same on all of them.
+/// The settings of a node. The secret is the same on all of them.
 KvdSettings with(const RuntimeFolder& folder, const std::string& servers,
                  const std::string& domain = "", const std::string& more = "") {
   std::ofstream(folder.file("secret")) << std::string(64, 's') << '\n';
@@ -80,7 +80,7 @@ class Engine {
     EXPECT_TRUE(ended && found.ok()) << (found.ok() ? "it waits on" : found.error().message);
     return found.ok() ? *found : 0;
   }
-  /// Asks again until all are known.
+  /// Asks again until all blocks are known.
   [[nodiscard]] bool finds(std::uint8_t prompt) {
     return poll_until([&] { return leading(prompt) == kBlocks; });
   }
@@ -147,7 +147,7 @@ class RemoteNodes : public testing::Test {
       return kvd.get("/v1/remote").status == 200 && remote(kvd)["servers"][0]["on"] == on;
     });
   }
-  /// Whether the server has so many blocks.
+  /// Whether the server has this many blocks.
   [[nodiscard]] bool has(std::size_t blocks) {
     return poll_until([&] { return server_->keys().size() == blocks; });
   }

@@ -134,7 +134,7 @@ TEST(RemoteAddress, IsReachedByItsName) {
   const std::string port = ":" + std::to_string(ntohs(at.sin_port));
   EXPECT_FALSE(dial("localhost" + port, test::kPatience).ok()) << "nobody listens";
   ASSERT_EQ(::listen(listener.get(), 1), 0);
-  // Where a machine calls two addresses so, nobody listens at the other.
+  // On a machine that gives the name two addresses, nobody listens at the other one.
   EXPECT_TRUE(dial("localhost" + port, test::kPatience).ok());
 }
 

@@ -68,7 +68,7 @@ class RemoteWorld {
 
   const std::shared_ptr<ManualClock> time =
       std::make_shared<ManualClock>(TimePoint(std::chrono::hours(1)));
-  /// While a request is waited for, too, at a quarter of the real pace at most.
+  /// The clock goes on while a request is waited for, at most at a quarter of the real pace.
   bool time_passes = false;
   disk::ClassShape shape{digest_of(7), 3, Bytes(70'000)};
   std::uint64_t domain = 1;
@@ -110,7 +110,7 @@ class RemoteWorld {
       return false;
     });
   }
-  /// The same: all servers are on, or are off.
+  /// Waits until all servers are on, or all are off.
   bool wait_for(bool on) {
     return wait_until([&] {
       for (const ServerStatus& status : tier_->status()) {

@@ -39,7 +39,7 @@ struct Config {
   std::size_t context_bytes = 0;
   unsigned export_us = 0;
   unsigned hardware_queues = 8;  // of a context, for all its streams
-  unsigned time_slice_us = 0;    // 0: the GPU is this process's alone
+  unsigned time_slice_us = 0;    // 0: the GPU belongs to this process alone
   std::string report;
   std::vector<Fault> faults;
 };

@@ -28,8 +28,8 @@ struct CUmod_st {};
 
 namespace fakecuda {
 
-/// Which copy engine a copy takes. There is one for each direction and one for the rest, shared by
-/// all streams.
+/// The copy engine that a copy takes. There is one for each direction and one for the rest, shared
+/// by all streams.
 enum class Lane : std::uint8_t { kHostToDevice, kDeviceToHost, kOther };
 constexpr std::size_t kLanes = 3;
 

@@ -16,7 +16,7 @@ class Violations {
   std::size_t count(const char* rule) const;
   void set_strict(bool strict) { strict_ = strict; }
   void clear();
-  /// As a JSON array of {"rule", "detail"}; at most the first hundred.
+  /// The violations as a JSON array of {"rule", "detail"}; at most the first hundred.
   std::string json() const;
 
  private:

@@ -26,7 +26,7 @@ class FaultyBackendTest : public ::testing::Test {
     fill_pattern(bytes_of(dram_), 1);
   }
 
-  // Each ticket has a KiB of its own in each half of the slabs. Each direction uses one half.
+  // Each ticket has its own KiB in each half of the slabs. Each direction uses one half.
   CopyBatch batch(std::uint64_t ticket, Direction direction) {
     const std::size_t at = ticket * kKiB.size() + (direction == kIn ? 0 : kMiB.size());
     const auto to = direction == kIn ? hbm_.address + at : dram_.address + at;

@@ -120,7 +120,7 @@ class Chromium:
         return str(self.run(f"document.querySelector({json.dumps(selector)})?.innerText ?? ''"))
 
     def comes_true(self, expression: str, patience: float = PATIENCE_S) -> bool:
-        """Asks repeatedly. A page that is not there yet, or lacks the element, is no error."""
+        """Asks repeatedly. It is no error if the page does not exist yet, or lacks the element."""
 
         def holds() -> bool:
             try:
@@ -148,7 +148,7 @@ class Chromium:
         self._call("Input.insertText", text=text)
 
     def save_picture(self, file: Path, whole: bool = True) -> None:
-        """The whole page as PNG, or what the window shows of it."""
+        """A PNG of the whole page, or of what the window shows."""
         shot: dict[str, Any] = {"format": "png"}
         if whole:
             size = self._call("Page.getLayoutMetrics")["cssContentSize"]

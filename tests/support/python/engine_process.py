@@ -38,7 +38,7 @@ class KvdEngine:
         self.process.wait()
 
     def ask(self, prompt: list[int], **more: Any) -> int:
-        """Has a token made, or as many as are asked for. Returns how many tokens of the prompt were found."""
+        """Has one token made, or as many as are asked for. Returns how many tokens of the prompt were found."""
         body = json.dumps({"prompt": prompt, "max_tokens": 1, "ignore_eos": True, **more}).encode()
         request = urllib.request.Request(
             f"http://127.0.0.1:{self.port}/v1/completions", body, {"Content-Type": "application/json"}

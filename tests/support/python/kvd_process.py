@@ -131,7 +131,7 @@ class KvdProcess:
         return int(children[0]) if children else 0
 
     def kill_held(self) -> None:
-        """kvd, under its holder, until there is another one."""
+        """kvd under its holder, until there is another kvd."""
         kvd = self.pid
         os.kill(kvd, signal.SIGKILL)
         self._wait_for_another(kvd)
@@ -206,7 +206,7 @@ class KvdProcess:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self.is_held:  # it ends after its kvd, which may still use the folder
+        if self.is_held:  # the holder ends after its kvd, which may still use the folder
             self.process.terminate()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.process.wait(PATIENCE_S)

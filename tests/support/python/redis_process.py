@@ -33,7 +33,7 @@ class RedisProcess:
             raise RuntimeError("redis-server did not start")
 
     def say(self, *words: str) -> str:
-        """A command, and as much of the reply as comes at once."""
+        """Sends a command, and returns the part of the reply that comes at once."""
         with socket.socket(socket.AF_UNIX) as connection:
             connection.connect(self._socket)
             parts = [f"*{len(words)}", *(f"${len(word)}\r\n{word}" for word in words)]

@@ -61,7 +61,7 @@ TEST(CAbiTest, StepsThroughTheArraysOfItsHandle) {
   kvd_close(handle);
 }
 
-// More than the array has, and so many that their bytes wrap to those of one.
+// More entries than the array has, and so many that their bytes wrap to those of one.
 TEST(CAbiTest, LooksAtACountBeforeItReadsTheArray) {
   const TemporaryFolder folder;
   MiniDaemon daemon(folder, {});

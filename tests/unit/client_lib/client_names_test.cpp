@@ -1,4 +1,4 @@
-// What an engine tells of its requests' tokens, and what the daemon hears of it.
+// What an engine tells of its requests' tokens, and what reaches the daemon.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -43,7 +43,7 @@ class ClientNames : public testing::Test {
     request.content.salt = salt;
     return client.submit(request, kLong);
   }
-  /// As vLLM computes them, with 16 tokens a block.
+  /// These are the digests that vLLM computes, with 16 tokens a block.
   static std::vector<Digest> digests_of(const std::vector<std::uint32_t>& tokens) {
     digest::Extras extras;
     extras.prompt = Tokens(static_cast<std::int64_t>(tokens.size()));

@@ -190,7 +190,7 @@ TEST_F(ClientTest, TellsTheLongestGapsOfRequestsAndGoesOnWhereTheDaemonIsOlder) 
   EXPECT_EQ(client->set_gaps(gaps, kLong).code(), ErrorCode::kUnsupported);
 }
 
-// Or the daemon would count memory as the engine's for ever.
+// Otherwise the daemon would count memory as the engine's for ever.
 TEST_F(ClientTest, APartThatTheDaemonDidNotHearOfIsHandedBackAgain) {
   start_daemon();
   auto client = open();
@@ -242,7 +242,7 @@ TEST_F(ClientTest, GivesBackARegionWhoseSlabsDoNotArrive) {
   daemon_->change([](auto& script) { script.withhold_slabs = 1; });
   const auto region = client->allocate_region(MiniDaemon::kSlabBytes.size() * 2, milliseconds(200));
   EXPECT_EQ(region.code(), ErrorCode::kDeadlineExceeded);
-  // At once, or with a later call when even the grant came too late.
+  // It goes back at once, or with a later call when even the grant came too late.
   const std::vector<std::uint64_t> expected{1};
   for (int call = 0; call < 100 && daemon_->seen().finished_regions != expected; ++call) {
     ASSERT_TRUE(client->ping(kLong).ok());
@@ -370,7 +370,7 @@ TEST_F(ClientTest, StartsANewSessionWhereASlabCannotBeMapped) {
     return !step.ok();
   }));
   EXPECT_EQ(told.code, ErrorCode::kUnavailable);
-  // Whoever waits for a copy at that moment only hears that the session has gone.
+  // A caller that waits for a copy at that moment only learns that the session has gone.
   EXPECT_THAT(told.message,
               testing::AnyOf(HasSubstr("could not be mapped"), HasSubstr("submit again")));
   EXPECT_TRUE(client.step({}, 0, 0, kLong).ok());

@@ -60,7 +60,7 @@ MiniDaemon::Seen MiniDaemon::seen() const {
 bool MiniDaemon::wait_until(const std::function<bool(const Seen&)>& condition) {
   const auto deadline = std::chrono::steady_clock::now() + kPatience;
   std::unique_lock lock(mutex_);
-  // In slices, as what a test waits for may also stand in the client's page, which wakes nobody.
+  // It waits in slices: the awaited value may also stand in the client's page, which wakes nobody.
   while (!condition(seen_)) {
     if (std::chrono::steady_clock::now() > deadline) return false;
     changed_.wait_for(lock, std::chrono::milliseconds(5));

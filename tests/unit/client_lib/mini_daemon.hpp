@@ -44,14 +44,14 @@ class MiniDaemon {
   static constexpr Bytes kSlabBytes = 2 * kMiB;
   static constexpr Bytes kSlotBytes = 64 * kKiB;
   static constexpr std::uint32_t kGroups = 2;
-  /// A region that is claimed has its number of before and this.
+  /// A claimed region gets its earlier number plus this.
   static constexpr std::uint64_t kTakenBack = 100;
 
   struct Script {
     std::uint8_t boot = 1;                ///< makes the boot id
     std::optional<Error> refuse_attach;   ///< answer to every Hello
     std::optional<Error> refuse_command;  ///< answer to every command
-    bool is_older = false;                ///< it does not know gaps and needs
+    bool is_older = false;                ///< it does not know the fields for gaps and needs
     bool leave_commands = false;          ///< take no connection for them, as if it stood still
     std::uint32_t hang_ups = 0;           ///< how many Hellos are answered by a hang-up
     bool takes_back = false;              ///< every region that is claimed waits for its engine
@@ -80,7 +80,7 @@ class MiniDaemon {
   };
 
   MiniDaemon(const TemporaryFolder& folder, Script script);
-  /// Dies as by SIGKILL: the sockets close, nobody is told.
+  /// Dies as by SIGKILL: the sockets close, and nobody is told.
   ~MiniDaemon();
   MiniDaemon(const MiniDaemon&) = delete;
   MiniDaemon& operator=(const MiniDaemon&) = delete;
@@ -99,7 +99,7 @@ class MiniDaemon {
   [[nodiscard]] std::uint64_t take_rings();
   /// Gives the session a slab for blocks and returns this side's mapping of it.
   [[nodiscard]] shm::SharedMapping send_slab(std::uint32_t slab);
-  /// One of the test's making, of kSlabBytes.
+  /// A slab that the test makes, of kSlabBytes.
   void send_slab(std::uint32_t slab, const UniqueFd& memory);
   /// A slab whose descriptor is shorter than what the frame says, so that it cannot be mapped.
   void send_short_slab(std::uint32_t slab);

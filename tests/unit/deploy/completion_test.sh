@@ -8,14 +8,14 @@ PATH="$2:$PATH"
 
 failures=0
 
-# offers "TYPED WORDS" "EXPECTED WORDS": all of them have to be among what is offered.
+# offers "TYPED WORDS" "EXPECTED WORDS": all of these have to be among the words that are offered.
 offers() {
   read -ra COMP_WORDS <<<"$1"
   [[ $1 != *' ' ]] || COMP_WORDS+=("")
   COMP_CWORD=$((${#COMP_WORDS[@]} - 1)) COMPREPLY=()
   _kvd_complete
   for word in $2; do
-    # No pipe: grep ends at the first match, and what still writes would fail the pipe.
+    # There is no pipe here: grep ends at the first match, and a program that still writes would then fail.
     grep -qxF -- "$word" <<<"$(printf '%s\n' "${COMPREPLY[@]:-}")" && continue
     echo "completion: \"$1\" does not offer $word, but: ${COMPREPLY[*]:-nothing}" >&2
     failures=1

@@ -50,7 +50,7 @@ expect "CUDA_HOME before an older one on PATH" "$(printed "$work/newer" "$work/o
 expect "an older CUDA_HOME" "$(printed "$work/old" "$work/new/bin")" "$work/new"
 [ ! -e "$work/cache" ] || fail "something was fetched unasked"
 
-# A python3 without pip; where Debian's own has it, that one would be taken.
+# A python3 without pip. If Debian's own has pip, that one is taken instead.
 if ! /usr/bin/python3 -m pip --version >/dev/null 2>&1; then
   mkdir -p "$work/bare"
   printf '#!/bin/sh\nexit 1\n' >"$work/bare/python3"

@@ -138,7 +138,7 @@ TEST(Gguf, AChangedByteOfATensorChangesThatValueAlone) {
     const auto file = Gguf::parse(bytes);
     ASSERT_TRUE(file.ok()) << file.error().to_string();
     const std::vector<float> read = file->floats("full", {2, 2}).value();
-    // As bytes: a value may be no number.
+    // Compares bytes, because a value may be no number.
     EXPECT_TRUE(
         std::ranges::equal(std::as_bytes(std::span(read)), std::span(bytes).subspan(data, 16)));
     EXPECT_THAT(file->floats("half", {2}).value(), ElementsAre(1, -2));

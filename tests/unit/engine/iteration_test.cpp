@@ -11,7 +11,7 @@
 namespace kvd::engine {
 namespace {
 
-/// Own memory that looks into the slots whenever it is asked or told something.
+/// Own memory that looks into the slots at every call.
 class WatchedMemory final : public KvMemory {
  public:
   WatchedMemory(const kernels::KvLayout& layout, std::uint32_t layers)

@@ -116,7 +116,7 @@ class Kvd {
     CacheChanges changes;
     for (std::uint32_t i = below(12); i < 12; ++i) changes.all.push_back(move(1 + below(kEnd - 1)));
     if (below(20) != 0) return changes;
-    changes = {{}, true, false, {}};  // what has gone is not told then
+    changes = {{}, true, false, {}};  // a block that has gone is not announced then
     for (const auto& [at, block] : blocks_) {
       if (!block.tokens.empty()) changes.all.push_back(block);
     }

@@ -21,8 +21,8 @@ using testing::HasSubstr;
 
 constexpr std::size_t kNeverIntact = 1 << 30;
 
-/// OwnMemory that loses everything now and then, as a daemon that dies does: whichever thread asks
-/// next hears of it, once.
+/// OwnMemory that loses everything now and then, like a daemon that dies. The thread that asks next
+/// is told, once.
 class LosingMemory final : public KvMemory {
  public:
   LosingMemory(const kernels::KvLayout& layout, std::uint32_t layers)
@@ -33,7 +33,7 @@ class LosingMemory final : public KvMemory {
   /// Every n-th call of a kind says that all is lost; 0: none.
   std::atomic<std::size_t> lose_in_step{0}, lose_in_ready{0}, lose_in_done{0}, lose_in_intact{0};
   std::atomic<bool> away{false};
-  std::atomic<bool> stopped{false};                  ///< as by SIGSTOP: nothing is answered in time
+  std::atomic<bool> stopped{false};  ///< stopped as by SIGSTOP: no answer comes in time
   std::atomic<ErrorCode> fail_step{ErrorCode::kOk};  ///< the next step fails with it
   std::atomic<bool> no_room{false};                  ///< steps let nobody run
   std::atomic<std::size_t> losses{0}, aborts{0}, steps_beside{0};

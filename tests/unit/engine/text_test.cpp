@@ -10,7 +10,7 @@
 namespace kvd::engine {
 namespace {
 
-/// All that is shown of `text`, byte by byte, and what a flush adds after a bar.
+/// Everything that is shown of `text`, byte by byte, and after a bar what a flush adds.
 std::string shown(const std::vector<std::string>& stops, const std::string& text) {
   StopMatcher matcher(stops);
   std::string out;

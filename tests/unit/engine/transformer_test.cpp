@@ -165,7 +165,7 @@ TEST(Transformer, GivesTheSameBitsInEveryCompany) {
     expected.push_back(digest(run(model, tokens[i], tokens[i].size())));
     memories.emplace_back(model.layout(), 3, static_cast<std::uint32_t>(tokens[i].size()));
   }
-  // Each round takes another piece of each request, so that long and short ones mix.
+  // Each round takes another piece of each request, so that long and short pieces mix.
   std::vector<std::size_t> done(kRequests);
   std::vector<std::uint64_t> last(kRequests);
   std::mt19937 random(9);

@@ -54,7 +54,7 @@ TEST_F(CaptureTest, WorkIsTakenInAndNotDone) {
   EXPECT_TRUE(out.all(std::byte{0xa5}));
 }
 
-// Measured by others on one GPU: whatever the mode and the thread.
+// Others measured this on one GPU. It holds for every mode and thread.
 TEST_F(CaptureTest, WaitingForTheContextEndsEveryCaptureInIt) {
   for (const auto mode : {CU_STREAM_CAPTURE_MODE_GLOBAL, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL,
                           CU_STREAM_CAPTURE_MODE_RELAXED}) {

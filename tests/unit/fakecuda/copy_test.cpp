@@ -331,7 +331,8 @@ TEST_F(CopyTest, HostMemoryIsRegisteredOnceAndHasAnAddressOfItsOwnOnTheDevice) {
 }
 
 TEST_F(CopyTest, MemoryThatIsNotThereIsNotRegistered) {
-  // Where no process maps anything (vm.mmap_min_addr): a page that was unmapped may be another's.
+  // An address at which no process maps anything (vm.mmap_min_addr): a page that was unmapped may
+  // become another's.
   auto* const nowhere = reinterpret_cast<void*>(4096);  // NOLINT(performance-no-int-to-ptr)
   EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, ::cuMemHostRegister(nowhere, 4096, 0));
 }

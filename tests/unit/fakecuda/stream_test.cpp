@@ -445,7 +445,7 @@ TEST_F(StreamTest, WorkWaitsForItsTimeSlice) {
   std::int64_t launched = 0, run = 0;
   do {
     launched = slice_now(std::chrono::milliseconds(20));
-  } while (launched % 2 == 0);  // until it is the other process's
+  } while (launched % 2 == 0);  // until it belongs to the other process
   ASSERT_OK(::cuLaunchHostFunc(stream_, note_slice, &run));
   ASSERT_OK(sync());
   EXPECT_GT(run, launched);

@@ -151,7 +151,7 @@ TEST_F(VmmTest, CapacityIsTakenUntilHandlesMappingsAndDescriptorsAreGone) {
   EXPECT_CUDA(CUDA_SUCCESS, create_with(prop(), 32 * kGranule));
 }
 
-// As a daemon starts that is handed what the one before has left.
+// Starts as a daemon does that is handed what the one before has left.
 TEST_F(VmmTest, WhatAProcessHasOnlyADescriptorOfTakesMemoryAndKeepsItsBytes) {
   const auto fd_type = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
   const auto before = device_memory(32 * kGranule);
@@ -159,7 +159,7 @@ TEST_F(VmmTest, WhatAProcessHasOnlyADescriptorOfTakesMemoryAndKeepsItsBytes) {
   ASSERT_OK(sync());
   int fd = -1;
   ASSERT_OK(::cuMemExportToShareableHandle(&fd, before.handle, fd_type, 0));
-  start({});  // which is another process to the driver
+  start({});  // the driver takes it for another process
   EXPECT_CUDA(CUDA_ERROR_OUT_OF_MEMORY, create_with(prop(), 33 * kGranule));
   EXPECT_CUDA(CUDA_SUCCESS, create_with(prop(), 32 * kGranule));
 

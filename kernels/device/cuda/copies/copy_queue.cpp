@@ -173,14 +173,15 @@ bool CopyQueue::queues_behind(CUresult asked) {
   return false;
 }
 
-// For calls that must not fail: without them nobody could tell when copies end, or which burst they
-// belong to.
+// For driver calls that must not fail: without them nobody could tell when copies end, or which
+// burst they belong to.
 void CopyQueue::must(CUresult result, const char* what) {
   const Status status = world_.health.check(result, what);
   if (!status.ok()) world_.health.lose(status.error());
 }
 
-// Nothing says that the driver's batches accept copies from host memory to host memory.
+// The driver's documentation does not say that its batches accept copies from host memory to host
+// memory.
 CopyForm CopyQueue::form_of(const CopyBatch& batch) const {
   return batch.in_place ? CopyForm::kSingle : world_.form;
 }
@@ -294,8 +295,8 @@ void CopyQueue::report(const Moving& moving, Status status) {
   world_.finished.push({moving.ticket, std::move(status), bytes, busy});
 }
 
-// Where nothing is queued behind a burst and more is waiting, the thread waits awake for the
-// burst's end: a batch is at hand then, and the link stands still.
+// If nothing is queued behind a burst although more waits, the thread polls for the burst's end
+// instead of sleeping: a batch is ready then, and the link must not idle.
 bool CopyQueue::is_about_to_run_dry() const {
   if (order_ != BurstOrder::kSeen || !moving_ || bursts_.empty() || burst_left_ > Bytes(0)) {
     return false;

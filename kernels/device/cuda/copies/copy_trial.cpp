@@ -33,7 +33,7 @@ Result<std::string> try_form(CopyForm form, const CopyTrial& trial) {
   CopyList out = pieces(host.address() + kAll, device.address());
   CUresult result = stream.copy(in, form);
   if (result == CUDA_SUCCESS) result = stream.copy(out, form);
-  // Drains after a refusal, too: some of it may be under way.
+  // Drains after a refusal as well, because some of the batch may be under way.
   const CUresult drained = stream.drain(limit);
   if (drained != CUDA_SUCCESS) return error_of(driver, drained, "trying out copies");
   if (severity(result) == Severity::kFatal) return error_of(driver, result, "trying out copies");

@@ -10,7 +10,7 @@ Bytes to_boundary(std::uintptr_t address, Bytes span) {
   return Bytes(span.value - static_cast<std::int64_t>(address % span.size()));
 }
 
-// With fewer rows one copy of rows is no less work than single copies of a batch.
+// With fewer rows, one copy of rows costs no less than single copies in a batch.
 constexpr std::size_t kLeastRows = 4;
 // CU_DEVICE_ATTRIBUTE_MAX_PITCH, the same on every device.
 constexpr CUdeviceptr kMostPitch = (CUdeviceptr{1} << 31) - 1;

@@ -14,7 +14,8 @@ Status Readback::read(CUdeviceptr from, Bytes length, const Look& look) {
   if (status.ok()) {
     look({reinterpret_cast<const std::byte*>(reader->room->address()), length.size()});
   }
-  // Also after an error: a copy that did not end in time may still write into this room.
+  // This waits after an error as well: a copy that did not end in time may still write into this
+  // room.
   const std::lock_guard lock(mutex_);
   idle_.push_back(std::move(reader));
   return status;

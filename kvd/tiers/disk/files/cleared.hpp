@@ -7,9 +7,9 @@
 
 namespace kvd::disk {
 
-/// Blocks of the folder up to this generation are forgotten for good (FORMAT.md, "Cleared"). 0:
-/// none are; no value: the file cannot be read. Errors of writing: those of the file system, with
-/// the path.
+/// The folder's blocks up to this generation are forgotten for good (FORMAT.md, "Cleared"). 0: none
+/// are; no value: the file cannot be read. Errors of writing: those of the file system, with the
+/// path.
 [[nodiscard]] std::optional<SlotGeneration> read_cleared(const Folder& folder);
 [[nodiscard]] Status write_cleared(const Folder& folder, SlotGeneration last);
 

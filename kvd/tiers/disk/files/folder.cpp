@@ -64,7 +64,8 @@ Status Folder::count_open() {
   std::array<char, 24> text{};
   const auto length = ::pread(lock_.get(), text.data(), text.size(), 0);
   if (length < 0) return error("lock", errno);
-  std::from_chars(text.data(), text.data() + length, opens_);  // what is no number counts as 0
+  std::from_chars(text.data(), text.data() + length,
+                  opens_);  // a name that is no number counts as 0
   const std::string line = std::to_string(++opens_) + "\n";
   if (::ftruncate(lock_.get(), 0) != 0 ||
       ::pwrite(lock_.get(), line.data(), line.size(), 0) != static_cast<ssize_t>(line.size())) {

@@ -154,7 +154,7 @@ Bytes Folders::bytes_of(const std::string& name) const {
   return entry == entries_.end() ? Bytes(0) : entry->second.bytes;
 }
 
-// By how much free space is below the floor; negative where there is more.
+// How many bytes of free space are missing below the floor; negative where there is more.
 Bytes Folders::missing() const {
   struct statvfs facts {};
   if (::statvfs(path_.c_str(), &facts) != 0) return Bytes(0) - floor_;

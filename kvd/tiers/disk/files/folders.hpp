@@ -32,7 +32,7 @@ class Folders {
   Folders(std::string path, Bytes size, Bytes floor)
       : path_(std::move(path)), size_(size), floor_(floor) {}
 
-  /// Finds what is there, and makes it fit.
+  /// Finds the folders that exist, and shrinks them until they fit.
   Status scan();
   /// This process has the folder from now on, with this many bytes. False: open folders have all
   /// the room, and nothing has changed.

@@ -51,11 +51,12 @@ class Io {
   /// "io_uring" or "threads".
   [[nodiscard]] virtual std::string_view name() const = 0;
 
-  /// Memory that operations will name again and again: pinned once instead of each time. An
-  /// operation may always name other memory. Errors: Unsupported, OutOfMemory; all goes on without.
+  /// Memory that operations will name again and again: it is pinned once instead of each time. An
+  /// operation may always name other memory. Errors: Unsupported, OutOfMemory; everything works
+  /// without it.
   virtual Status add_slab(std::span<std::byte> slab) = 0;
-  /// The slab as it was added, with no operation under way in it, before its memory goes. False: it
-  /// was not.
+  /// Takes the slab as it was added. Call it when no operation in it is under way, and before its
+  /// memory goes. False: it was not added.
   virtual bool remove_slab(std::span<std::byte> slab) = 0;
 };
 

@@ -28,7 +28,7 @@ class Opener {
   Opener(const Folder& folder, const Layout& layout, Bytes floor, bool direct)
       : folder_(folder), layout_(layout), floor_(floor), direct_(direct ? O_DIRECT : 0) {}
 
-  /// OutOfMemory: there is no room for it, and no new file stays behind.
+  /// OutOfMemory: there is no room for it, and no new file is left behind.
   Result<UniqueFd> open(std::uint32_t segment) {
     const std::string name = name_of(segment);
     UniqueFd file(::openat(folder_.fd(), name.c_str(), kFlags | direct_ | O_CREAT, 0600));
@@ -180,7 +180,7 @@ std::uint32_t Segments::resize(const Folder& folder, const Layout& layout, Segme
     Result<UniqueFd> file = opener.open(table.count);
     if (!file.ok()) break;
     UniqueFd& place = table.files[table.count];
-    // A caller that still has the old file's number goes on with the new file, and with no other.
+    // A caller that still uses the old file's number then uses the new file, and no other.
     if (!place.valid()) {
       place = std::move(*file);
     } else if (::dup3(file->get(), place.get(), O_CLOEXEC) < 0) {

@@ -43,7 +43,7 @@ class Flights {
 
   /// Starts a request that was checked; `deadline` is when it is reported as kTimedOut.
   void start(Request request, TimePoint deadline);
-  /// Takes an outcome in. A request has landed with its last one: the device is done with it.
+  /// Takes an outcome in. A request has landed with its last outcome: the device is done with it.
   void settle(const Outcome& outcome);
   /// Verifies the request that landed first and appends its completion; false where none has. One
   /// at a time, so that the device gets new work in between.

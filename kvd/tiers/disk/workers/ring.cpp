@@ -83,7 +83,7 @@ bool Ring::remove_slab(std::span<std::byte> slab) {
   if (found == slabs_.end()) return false;
   const iovec nothing{};
   const __u64 no_tag = 0;
-  // Where the entry cannot be emptied it stays taken: its pages stay pinned and nothing names them.
+  // If the entry cannot be emptied it stays taken: its pages stay pinned and nothing names them.
   if (::io_uring_register_buffers_update_tag(&ring_, found->second.buffer, &nothing, &no_tag, 1) ==
       1) {
     free_buffers_.push_back(found->second.buffer);

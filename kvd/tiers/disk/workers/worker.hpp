@@ -28,8 +28,8 @@ struct WorkerParts {
 };
 
 /// The tier's thread: takes requests from the desk, keeps the device busy, verifies, answers.
-/// Owner:  its functions are thread-safe.
-/// Destruction is allowed when wait_ended() said so; else it is abandoned and kept for ever.
+/// Owner: its functions are thread-safe. It may be destroyed once wait_ended() has said so;
+/// otherwise it is abandoned and kept for ever.
 class Worker {
  public:
   Worker(WorkerParts parts, EventFd wake, EventFd done);
@@ -50,8 +50,8 @@ class Worker {
   /// False when that did not happen in time.
   bool wait_ended(Nanoseconds patience);
   [[nodiscard]] Status checkpoint_written();
-  /// Called before it is kept for ever: nobody joins its thread, which ends when the device
-  /// answers.
+  /// Call it before the worker is kept for ever: nobody joins its thread, which ends when the
+  /// device answers.
   void abandon() { thread_.detach(); }
 
  private:

@@ -14,18 +14,19 @@ from kvd_vllm.layers.placement import Placement, Running
 from kvd_vllm.layers.rows import Part
 from kvd_vllm.layers.table import Copy
 
-STEPS = 7  # that a placement lasts; 197 steps have 29 of them
+STEPS = 7  # how many steps a placement lasts; 197 steps have 29 of them
 
 
 class Counting(LayersConnector):
-    """vLLM asks the class that it was told for its counters."""
+    """vLLM asks the named class for its counters."""
 
     build_kv_connector_stats = KvdConnector.build_kv_connector_stats
     build_prom_metrics = KvdConnector.build_prom_metrics
 
 
 class RandomLayers(Counting):
-    """Each request has layers of its own that stay, others after some steps; one to all of them stream."""
+    """Each request has its own set of layers that stay, and another one after some steps. One to all of its layers
+    stream."""
 
     def register_kv_caches(self, kv_caches: dict[str, Any]) -> None:
         super().register_kv_caches(kv_caches)
@@ -68,7 +69,7 @@ class LeavesOneOut(LayersConnector):
 
 
 class TellsNothing(LayersConnector):
-    """vLLM does not hear of blocks that were lost."""
+    """This mutant does not tell vLLM of blocks that were lost."""
 
     def get_block_ids_with_load_errors(self) -> set[int]:
         return set()

@@ -36,7 +36,8 @@ def room(pages: int, names: int, requests: int = 6, **more: Any) -> dict[str, An
 
 
 def stocks(engine: dict[str, Any]) -> dict[str, Any]:
-    """The same with memory for all. Where blocks are so few that requests are preempted, stock has as few."""
+    """The same engine with memory for all requests. Where blocks are so few that requests are preempted, stock has
+    equally few."""
     return {**engine, "kv_cache_memory_bytes": PLENTY}
 
 
@@ -58,7 +59,7 @@ MANY = {
     "engine": room(290, 145, requests=24), "prompts": some_prompts(24, 100), "answer": 93,
 }  # fmt: skip
 CHUNKS = {"engine": room(88, 50, max_num_batched_tokens=72, enable_chunked_prefill=True)}
-# Some begin as others do: in one step, and with blocks that nobody used meanwhile.
+# Some prompts begin like others: in the same step, and with blocks that nobody used meanwhile.
 SHARED = {
     "engine": room(88, 50, enable_prefix_caching=True), "prompts": some_prompts(6, 150, shared=96), "answer": 60,
 }  # fmt: skip
@@ -99,7 +100,7 @@ class Layers(unittest.TestCase):
         return self.answers(name, [{**tight, "engine": {**tight["engine"], **engine}}])[0]
 
     def hit(self, pause_at: int, hit: Callable[[], None], given: dict[str, Any], said: str = "") -> dict[str, Any]:
-        """The answers of an engine whose kvd is hit in the middle of them."""
+        """The answers of an engine whose kvd is hit while they are being made."""
         with bench.engine("hit", self.kvd.endpoint, each=[given], pause_at=pause_at) as engine:
             engine.wait_for_pause()
             hit()
@@ -154,7 +155,7 @@ class Layers(unittest.TestCase):
         self.assertNotEqual(found["tokens"], stock["tight"]["tokens"])
 
     def expect_stocks_tokens(self, found: dict[str, Any], name: str) -> None:
-        """What is computed again is computed in other batches."""
+        """Tokens that are computed again are computed in other batches."""
         print(name, found["counters"][LOST], found["scheduled"], found["needed"], flush=True)
         self.assertEqual(found["tokens"], stock[name]["tokens"])
         self.assertLess(largest_difference(found["logprobs"], stock[name]["logprobs"]), 1e-3)

@@ -74,7 +74,7 @@ def tokens(count: int) -> Prompt:
 
 
 def push_out(node: Node) -> None:
-    """All that the engine's own cache has."""
+    """All blocks that the engine's own cache has."""
     for _ in range(FILLERS):
         complete(node.engine, tokens(900))
 
@@ -166,7 +166,7 @@ class Consumers(unittest.TestCase):
         node.start()
         node.engine.wait()
         with Indexer(8091, [each.stream for each in nodes], BLOCK, bench.folder) as fresh:
-            # It hears of a publisher with the next batch.
+            # It learns of a publisher with the next batch.
             complete(node.engine, tokens(40))
             self.expect_known(prompt, node, WHOLE, fresh)
 

@@ -120,7 +120,7 @@ class World:
         self.router = Router(8080, self.streams, BLOCK, self._folder, *plain)
 
     def restart_kvd(self) -> None:
-        """With an empty disk, as what lay there is announced only when somebody finds it again."""
+        """The disk is empty, because what lay there would be announced only when somebody finds it again."""
         self.kvd.kill()
         shutil.rmtree(self._disk)
         self.kvd.start()
@@ -214,7 +214,7 @@ class Histories(unittest.TestCase):
 
     @staticmethod
     def prompt(source: random.Random) -> Prompt:
-        """One of a few documents, or of its forks: as far as it goes, others may have asked for it."""
+        """One of a few documents, or a fork of one: up to the fork, others may have asked for it."""
         document, fork = source.randrange(8), source.randrange(3)
         tokens = random.Random(document).choices(range(2, 255), k=LONGEST * BLOCK)
         if fork > 0:

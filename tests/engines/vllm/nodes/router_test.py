@@ -60,7 +60,7 @@ def complete(server: HttpServer, prompt: list[int]) -> Answer | None:
 
 
 class Cast:
-    """All that play a part. Whoever is missing is started again, at the same address."""
+    """All processes of the test. One that is missing is started again, at the same address."""
 
     def __init__(self) -> None:
         self.kvd = KvdProcess(slabs=32, dram_slabs=64)
@@ -81,7 +81,7 @@ class Cast:
         {"kvd": self.kvd, "prefill engine": self.prefill, "router": self.router}[victim].kill()
 
     def complete(self) -> None:
-        """Whoever was killed comes back, and prompts are handed over again."""
+        """A process that was killed comes back, and prompts are handed over again."""
         is_whole = all(each.process.poll() is None for each in (self.kvd, self.prefill, self.router))
         if is_whole:
             return
@@ -105,19 +105,19 @@ class Cast:
             each.__exit__()
 
     def held_bytes(self) -> int:
-        """Returns what kvd's figures of its DRAM leave over beside the cache and what is free."""
+        """The bytes of DRAM that kvd's figures leave over, besides the cache and what is free."""
         pool = next(each for each in self.kvd.get("/v1/status")["pools"] if each["tier"] == "dram")
         used = pool["capacity_bytes"] - pool["free_bytes"]
         return int(used - self.kvd.get("/v1/cache")["cached_bytes"]["dram"])
 
     def ask(self, prompt: list[int]) -> Answer | None:
-        """As a user does: by the router, and where that fails, of the decode engine."""
+        """Asks as a user does: through the router, and the decode engine itself if that fails."""
         found = complete(self.router, prompt)
         return found if found is not None else complete(self.decode, prompt)
 
     @contextlib.contextmanager
     def between(self, prompt: list[int]) -> Iterator[Future[Answer | None]]:
-        """While the prompt's KV is in kvd, and the decode engine has not asked for it."""
+        """At this point the prompt's KV is in kvd, and the decode engine has not asked for it yet."""
         handed = self.prefill.metric("kvd_handed_requests_total")
         self.decode.signal(signal.SIGSTOP)
         with ThreadPoolExecutor(1) as pool:
@@ -172,7 +172,7 @@ class AllAreThere(Apart):
         self.expect_nothing_held()
 
     def test_other_bytes_are_another_answer(self) -> None:
-        """The control: what the decode engine goes on with is what kvd has."""
+        """The control: the decode engine goes on with what kvd has."""
         with cast.between(prompts[-1]) as answer:
             scribble_over_dram(cast.kvd.pid)
         found = answer.result()

@@ -27,7 +27,8 @@ _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def enter_own_network() -> None:
-    """For this thread, and what it starts. Skips the test where there are no routers or no namespaces."""
+    """Enters a network namespace, for this thread and what it starts. Skips the test where there are no routers or no
+    namespaces."""
     if not os.path.exists(f"{ROUTERS}/bin/vllm-router"):
         raise unittest.SkipTest("routers are not fetched: sh deploy/ci/routers.sh --fetch, then configure again")
     libc = ctypes.CDLL(None, use_errno=True)
@@ -62,7 +63,7 @@ class Indexer(HttpServer):
         assert status < 300, text
 
     def free_stuck(self) -> int:
-        """Registers anew those whose engine died while it was asked for a replay: version 1.6.1 waits for ever."""
+        """Registers engines again that died while they were asked for a replay: version 1.6.1 waits for ever."""
         stuck = {}
         for line in _COLOUR.sub("", self.log).splitlines():
             if number := _WORKER.search(line):
@@ -74,13 +75,13 @@ class Indexer(HttpServer):
         return sum(stuck.values())
 
     def found(self, prompt: list[int]) -> dict[str, dict[str, Any]]:
-        """By engine, in its own words."""
+        """The tokens by engine, in the indexer's own words."""
         _, text = self.ask("POST", "/query", {"token_ids": prompt, "model_name": "m"})
         instances: dict[str, dict[str, Any]] = json.loads(text).get("instances", {})
         return instances
 
     def where(self, prompt: list[int]) -> dict[int, tuple[int, int]]:
-        """By engine: how many tokens it has in the GPU's cache, and beyond these in kvd."""
+        """The tokens by engine: how many it has in the GPU's cache, and how many more in kvd."""
         found = self.found(prompt).items()
         return {int(at): (each["gpu"], max(each["cpu"], each["disk"]) - each["gpu"]) for at, each in found}
 

@@ -1,5 +1,5 @@
-"""Two nodes, each of a kvd and a real vLLM, that share one Redis: what the engine of one node computed, that of
-the other finds, though its model lies in another folder and was written at another time.
+"""Two nodes, each with a kvd and a real vLLM, share one Redis. What one node's engine computed, the other's finds,
+though its model lies in another folder and was written at another time.
 """
 
 from __future__ import annotations

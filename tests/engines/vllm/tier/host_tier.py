@@ -15,7 +15,7 @@ pages._CALL_S = 30.0  # the machine may be busy
 
 
 class HostWorker(OffloadingWorker):
-    """Each copy has ended when it is submitted."""
+    """Each copy has ended by the time it is submitted."""
 
     def __init__(self, caches: Any, region: SharedOffloadRegion) -> None:
         self._tensors = [each.tensor.view(torch.int8).flatten(1) for each in caches.tensors]

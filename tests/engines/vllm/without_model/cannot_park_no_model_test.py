@@ -27,7 +27,7 @@ from kvd_vllm.scheduler import KvdScheduler
 from kvd_vllm.transfers import Opened
 
 POLICIES = ("unified", "lvf")
-# With these goals, of steps that take a millisecond, somebody is always about to be late.
+# With these goals, and steps of a millisecond, some request is always about to be late.
 HURRIED = {"kvd_ttft_s": 0.01, "kvd_tbt_s": 0.004}
 
 
@@ -64,7 +64,7 @@ class CannotPark(unittest.TestCase):
         self, change: Callable[[Rig], None] = lambda rig: None, options: dict[str, Any] | None = None,
         **asked: Any,
     ) -> None:  # fmt: skip
-        """Whatever kvd's policy, no more is computed and nobody preempted oftener than by vLLM alone."""
+        """Whatever kvd's policy, no more is computed, and no request preempted more often, than by vLLM alone."""
         given = {"blocks": 24, "options": options or PARK_ONLY}
         stock = self.rig(self.kvd(), Scheduler, **given)
         most = self.play(stock, **asked)
@@ -90,7 +90,7 @@ class CannotPark(unittest.TestCase):
             self.compare()
 
     def test_a_cache_whose_copies_fail(self) -> None:
-        """One trial is enough, until another copy has ended well."""
+        """After a failure one trial is made, and no more until another copy has ended well."""
 
         def fail(rig: Rig) -> None:
             planner = rig.connector._planner

@@ -1,4 +1,4 @@
-"""When a worker asks kvd for copies: what a kvd that stands still costs it, and what is not kvd's fault."""
+"""When a worker asks kvd for copies: the cost of a kvd that does not answer, and failures that are not kvd's fault."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PATIENCE_S = 10.0
 
 
 class SlowCache(Cache):
-    """Answers each call after `answer_s` of the clock; copies end when they are told to."""
+    """Answers each call after `answer_s` of the clock. Copies end when the test says so."""
 
     def __init__(self) -> None:
         self.now, self.answer_s = 0.0, 0.0

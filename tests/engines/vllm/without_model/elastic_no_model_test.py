@@ -48,7 +48,7 @@ class ElasticRig(Rig):
         self.lowest, self.highest = BLOCKS, 0
 
     def play_by_steps(self, shares: Iterator[int]) -> None:
-        """Without the mapper's thread and by a clock of its own, so that a seed plays the same."""
+        """It has no mapper thread and a clock of its own, so that a seed always plays the same."""
         self.mapper.close()
         self.step_s = 0.005
         self.balloon._clock = lambda: self.steps * self.step_s
@@ -70,10 +70,10 @@ class ElasticRig(Rig):
         super().step()
         self.look()
         if self.step_s == 0.0 and not self.scheduler.running:
-            time.sleep(0.001)  # as vLLM's own loop, after a step that computed nothing
+            time.sleep(0.001)  # goes on as vLLM's own loop does, after a step that computed nothing
 
     def close(self) -> None:
-        """With the views, so that the region goes, too. Safe to call again."""
+        """Frees the views as well, so that the region goes. It is safe to call this again."""
         if self.kv:
             self.kv, self.slots = [], []
             super().close()
@@ -196,7 +196,7 @@ class Elastic(unittest.TestCase):
         self.assertEqual(pool_bytes_mapped(os.getpid()), 3 * KEPT)
 
     def test_two_engines_lend_each_other_what_they_do_not_use(self) -> None:
-        """By kvd's own shares: room for 1.3 of what one may have."""
+        """kvd's own shares apply: there is room for 1.3 times what one may have."""
         kvd = self.kvd(slabs=16 * MOST // SLAB // 12)
         rigs = [self.rig(kvd, StockOrder, seed) for seed in (SEEDS * 2)[:2]]
         for first, second in ((0, 1), (1, 0)):
@@ -221,7 +221,7 @@ class Elastic(unittest.TestCase):
         self.assertEqual(pool_bytes_mapped(os.getpid()), 2 * KEPT)
 
     def test_a_batch_makes_way_for_chats(self) -> None:
-        """Both want all there is. With the same goals each would have half of it."""
+        """Both engines want all there is. With the same goals each would get half of it."""
         kvd = self.kvd(slabs=16 * MOST // SLAB // 12)
         batch, chat = (self.rig(kvd, StockOrder, seed) for seed in (SEEDS * 2)[:2])
         half, deadline = 16 * CHUNK // 2, time.monotonic() + 60
@@ -278,7 +278,7 @@ class Elastic(unittest.TestCase):
             self.play(rig, STEPS)
 
     def test_a_chunk_that_is_unmapped_while_it_is_used_is_seen(self) -> None:
-        """The control: an engine that is told to give back what it did not offer."""
+        """The control: an engine is told to give back what it did not offer."""
         rig = self.rig(self.kvd(), StockOrder, SEEDS[0])
         rig.play_by_steps(iter(lambda: 12 * KEPT, 0))
         work = rig.mapper.work

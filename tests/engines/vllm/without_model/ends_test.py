@@ -33,7 +33,7 @@ PLUGIN = PROGRAMS.parent / "lib" / "libggml-kvd.so"
 PAGE, BLOCKS = SLAB // 16, 48
 VLLM, LLAMA, GROWN = 2 * BLOCKS * LAYERS * PAGE, 4 * SLAB, 2 * SLAB  # bytes of regions
 SLABS = 22  # HBM has these, and lends 18
-HEAD = 5 * TOKENS  # a prompt begins with so many that are looked for
+HEAD = 5 * TOKENS  # a prompt begins with this many tokens that are looked up
 
 
 def slabs_of(pid: int) -> set[str]:

@@ -61,7 +61,7 @@ class Consumer:
 
 
 class Kvd(Source):
-    """A kvd that is told what it answers."""
+    """A kvd whose answers the test chooses."""
 
     def __init__(self) -> None:
         self.up, self.answers, self.asked = True, True, 0
@@ -111,7 +111,7 @@ class Following(unittest.TestCase):
             for at in told:
                 kvd[at] = (source.random() < 0.6, source.random() < 0.3)
             over = source.random() < 0.05
-            if over:  # what is gone is not told
+            if over:  # a block that is gone is not announced
                 told = [at for at, tiers in kvd.items() if any(tiers)]
                 source.shuffle(told)
             news = [change(at, parents[at], *kvd[at]) for at in told]

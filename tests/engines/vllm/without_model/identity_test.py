@@ -120,7 +120,7 @@ class Configs(unittest.TestCase):
         )  # fmt: skip
 
     def test_factors_of_long_texts_make_other_blocks(self) -> None:
-        """vLLM takes them for short texts, too, where --max-model-len is long."""
+        """Where --max-model-len is long, vLLM takes them for short texts as well."""
         cache = types.SimpleNamespace(kv_cache_groups=[], kv_cache_layout="")
         names = []
         for long in (False, True):
@@ -149,7 +149,7 @@ class Configs(unittest.TestCase):
 
 
 class Holder(types.SimpleNamespace):
-    """Which may be referred to weakly, as vLLM's adapters."""
+    """A class that allows weak references, like vLLM's adapters."""
 
 
 class GlancesAtWeights(unittest.TestCase):
@@ -187,7 +187,7 @@ def adapter(factor: float = 1.0) -> Any:
 
 
 class Lora(types.SimpleNamespace):
-    """As much of a LoRARequest as is looked at."""
+    """The fields of a LoRARequest that are looked at."""
 
     def __init__(self, number: int = 1, name: str = "some", path: str = "/some") -> None:
         super().__init__(lora_int_id=number, lora_name=name, lora_path=path)
@@ -357,7 +357,7 @@ class LivingEngine(unittest.TestCase):
         self.assertEqual(self.loaded, {})
 
     def test_one_that_was_another_for_a_step_is_not_what_it_was(self) -> None:
-        """What that step has computed is of neither content, though nobody copied anything in it."""
+        """What that step has computed belongs to neither content, although nobody copied anything in it."""
         self.worker.step_begins("A", False, [Lora()])  # type: ignore[list-item]
         ends = self.worker.add_to(None)
         assert ends
@@ -386,7 +386,7 @@ class LivingEngine(unittest.TestCase):
 
 
 class Request(types.SimpleNamespace):
-    """As vLLM's, with a hasher of as much as matters here."""
+    """Imitates vLLM's class, with as much of its hasher as matters here."""
 
     def __init__(self, name: str, lora: Any = None, salt: str = "") -> None:
         super().__init__(request_id=name, lora_request=lora, resumable=False, salt=salt, mm_features=[],
@@ -441,7 +441,7 @@ class NamesOfBlocks(unittest.TestCase):
         self.assertNotEqual(self.digests(names, Request("r")), self.digests(self.names(), Request("r")))
 
     def test_images_that_are_not_told_by_content_are_not_shared(self) -> None:
-        """vLLM counts them where nothing caches them, and takes whatever name a client gives."""
+        """vLLM counts them where nothing caches them, and accepts whatever name a client gives."""
         for name, may in (("ab" * 32, True), ("some:" + "ab" * 64, True), ("ab" * 31, False),
                           ("renderer0-mm-1-image-0", False), ("cat", False)):  # fmt: skip
             request = Request("r")
@@ -449,8 +449,8 @@ class NamesOfBlocks(unittest.TestCase):
             self.assertEqual(self.names().may_share(request, 0), may, name)
 
     def test_a_clients_name_that_looks_like_a_hash_is_none(self) -> None:
-        """Nor is what a hash is made of always content. So what the model is given counts, from the
-        block on in which that begins."""
+        """Even the input of a hash is not always the content. So the model's own input counts, from the block on in
+        which that begins."""
         names, found = [self.names() for _ in range(2)], []
         for engine, pixel in zip(names, (1.0, 2.0), strict=True):
             request = Request("r")
@@ -486,7 +486,7 @@ class NamesOfBlocks(unittest.TestCase):
         self.assertNotEqual(self.digests(self.names(), Request("r")), first)
 
     def test_weights_are_looked_at_only_where_that_is_of_use(self) -> None:
-        """In a step that computes nothing they may not be there: an engine sleeps without them."""
+        """They may be missing in a step that computes nothing: an engine sleeps without them."""
         names, transfers = self.names(), Transfers()
         names.reset()
         names.ask(transfers, False)

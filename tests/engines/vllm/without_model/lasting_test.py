@@ -98,7 +98,7 @@ class Lasting(unittest.TestCase):
         self.enterContext(unittest.mock.patch("kvd_vllm.lasting._FIRST_RETRY_S", 0.01))
 
     def cache(self, device: int, first: Cache | None = None) -> LastingCache:
-        """In host memory, whatever is said of it."""
+        """The memory is the host's, whatever it is said to be."""
         client = self.enterContext(kvd_client.Client(self.kvd.endpoint))
         region = client.allocate(BLOCKS * SHAPE.block_bytes)
         region.device = device

@@ -52,10 +52,10 @@ WINDOWS = ((64, 0), (64, 0, 100, 0), (64,), (0, 0))
 
 
 class Whims:
-    """In place of kvd's decisions: random ones, which have to be as right."""
+    """Random decisions instead of kvd's. They must never lead to wrong answers either."""
 
     kvd_random = random.Random()
-    kvd_share = 0.3  # of steps in which somebody is preempted
+    kvd_share = 0.3  # share of steps in which a request is preempted
 
     def kvd_ask(self) -> kvd_client.Decision | None:
         here: Any = self
@@ -85,7 +85,7 @@ def some_heads(pick: random.Random) -> list[list[int]]:
 
 
 def make_connector(self: Any, cache: Any) -> MultiConnector:
-    """As vLLM's scheduler, `self`, makes it."""
+    """Replaces the connector's metadata as vLLM's scheduler, `self`, makes it."""
     return MultiConnector(self.vllm_config, KVConnectorRole.SCHEDULER, cache)
 
 
@@ -112,7 +112,8 @@ class NoModel(unittest.TestCase):
         shared: bool = False,
         events: dict[int, Callable[[], None]] | None = None,
     ) -> None:
-        """Plays random load for a number of steps, with events at some, and then to the end of all requests."""
+        """Plays random load for a number of steps, with events at some of them, and then on to the end of all
+        requests."""
         heads = some_heads(rig.random) if shared else [[]]
         while rig.steps < steps:
             (events or {}).get(rig.steps, lambda: None)()
@@ -193,7 +194,7 @@ class NoModel(unittest.TestCase):
         kvd.kill()
         rig.step()
         kvd.start()
-        for _ in range(2):  # somebody waits, so there is something to ask
+        for _ in range(2):  # a request waits, so there is something to ask
             rig.add([rig.random.randrange(3, 1900) for _ in range(200)], 400)
         self.assertTrue(poll_until(lambda: rig.step() or gaps()[:2] == [0.25, 1.0]), gaps())
 
@@ -236,7 +237,7 @@ class NoModel(unittest.TestCase):
         self.assertEqual(rig.computed_twice(), {})
 
     def test_what_an_agent_comes_back_for_is_retained(self) -> None:
-        """By the API's vllm_xargs, or by an orchestrator's hint."""
+        """Gives goals through the API's vllm_xargs, or through an orchestrator's hint."""
         kvd = self.kvd()
         retained = lambda: kvd.get("/v1/cache")["retained"]["bytes"]  # noqa: E731
         rig = self.rig(kvd, KvdScheduler, SEEDS[0], blocks=60)
@@ -302,7 +303,7 @@ class NoModel(unittest.TestCase):
 
     @unittest.skipIf(DEVICE == "cuda", "HBM of a GPU is not taken over in place")
     def test_a_kvd_that_takes_the_region_back_has_blocks_again(self) -> None:
-        """With whoever keeps its memory: nothing is copied by way of a window."""
+        """With a keeper of its memory: nothing is copied through a window."""
         kvd = self.enterContext(KvdProcess(slabs=16, dram_slabs=16, held=True))
         cache = self.check_blocks_after(kvd, kvd.kill_held)
         self.assertIsNone(cache._window)
@@ -313,7 +314,7 @@ class NoModel(unittest.TestCase):
         self.play(rig, STEPS // 20)
         start_again()
         self.assertTrue(poll_until(lambda: rig.ask() is not None), "not asked again")
-        self.play(rig, rig.steps + 100)  # it is seen to be gone
+        self.play(rig, rig.steps + 100)  # kvd is seen to be gone
         is_found = lambda: cache._next is not None or not cache._lost  # noqa: E731
         self.assertTrue(poll_until(is_found), "no cache")
         before = dict(rig.counts)
@@ -327,7 +328,7 @@ class NoModel(unittest.TestCase):
         return cache
 
     def test_a_worker_whose_cache_kvd_opens_late_has_blocks_later(self) -> None:
-        """The scheduler's side knows nothing of it: what another engine stored is to be loaded."""
+        """The scheduler's side knows nothing of it: it has to load what another engine stored."""
         for windows in ((0,), (0, 0), (64, 0)):
             kvd = self.kvd()
             prompt = list(range(5, 205))
@@ -352,7 +353,7 @@ class NoModel(unittest.TestCase):
             rig.check_answers()
 
     def test_an_engine_that_began_without_kvd_asks_it_for_no_block(self) -> None:
-        """It computes in memory of its own, and kvd, which is there later, has what it needs."""
+        """It computes in memory of its own, and the kvd that comes later has what it needs."""
         kvd = self.kvd()
         prompt = list(range(5, 205))
         other = self.rig(kvd, KvdScheduler, SEEDS[0], blocks=60)
@@ -386,12 +387,12 @@ class NoModel(unittest.TestCase):
 
                 def has_another(rig: Rig = rig, cache: Any = cache, last: Any = last) -> bool:
                     self.play(rig, rig.steps + 20, shared=True)
-                    return cache._window not in (None, last)  # none: kvd is gone, and no other there
+                    return cache._window not in (None, last)  # none: kvd is gone, and there is no other
 
                 self.assertTrue(poll_until(has_another), "no window")
 
     def test_a_load_that_was_given_up_and_comes_all_the_same_harms_nothing(self) -> None:
-        """kvd stood still: what it then copies is what the request was when it was parked."""
+        """kvd stood still: what it copies afterwards is the request's state when it was parked."""
         for windows in ((0,), (64, 0)):
             kvd = self.kvd()
             rig = self.rig(
@@ -420,7 +421,7 @@ class NoModel(unittest.TestCase):
             rig.check_blocks()
 
     def decide(self, rig: Rig, preempt: str = "", admit: str = "") -> None:
-        """In place of kvd, from now on."""
+        """From now on this answers in place of kvd."""
         here = rig.scheduler
 
         def ask() -> kvd_client.Decision:
@@ -544,7 +545,7 @@ class NoModel(unittest.TestCase):
             rig.close()
 
     def fill_dram(self, kvd: KvdProcess, free: int) -> None:
-        """Another engine parks blocks of the rig's size until only a given number would still fit."""
+        """Another engine parks blocks of the rig's size until there is room for only a given number of them."""
         client = self.enterContext(kvd_client.Client(kvd.endpoint))
         region = self.enterContext(client.allocate(BLOCK * PART))
         cache = self.enterContext(
@@ -586,7 +587,7 @@ class NoModel(unittest.TestCase):
         self.assertNotEqual(rig.computed_twice(), {})
 
     def test_what_another_connector_has_not_loaded_yet_is_not_stored(self) -> None:
-        """Beside kvd in a MultiConnector: vLLM counts such tokens as computed at once."""
+        """It runs beside kvd in a MultiConnector: vLLM counts such tokens as computed at once."""
         rig = self.rig(self.kvd(), KvdScheduler, SEEDS[0])
         prompt = [rig.random.randrange(3, 1900) for _ in range(100)]
         rig.add([5, *prompt], 5)
@@ -668,7 +669,7 @@ class NoModel(unittest.TestCase):
             self.assertEqual(rig.counts.get("stock_steps", 0), 0)
 
     def test_a_prefix_is_found_wherever_it_ends_in_a_chunk(self) -> None:
-        """What lies before a window is given up with the next step: it is stored before."""
+        """Blocks before a window are given up with the next step, so they are stored before that."""
         for windows in WINDOWS:
             rig = self.rig(self.kvd(), KvdScheduler, SEEDS[0], blocks=80, windows=windows)
             prompt = [rig.random.randrange(3, 1900) for _ in range(250)]  # one step
@@ -690,7 +691,7 @@ class NoModel(unittest.TestCase):
         rig.run_dry()
         request = rig.scheduler.requests[rig.add(prompt, 10)]
         planner._index.drop(planner.names.digests(request, [(0, 4)]))
-        # To go on from block 4 needs blocks 2 and 3 of the window, from block 5 or 6 also block 4.
+        # Going on from block 4 needs blocks 2 and 3 of the window; going on from block 5 or 6 also needs block 4.
         for local, tokens in ((0, 7 * 32), (0, 4 * 32)):
             planner._requests[request.request_id].found = None
             self.assertEqual(rig.connector.get_num_new_matched_tokens(request, local), (tokens, True))
@@ -758,7 +759,7 @@ class NoModel(unittest.TestCase):
             self.play(rig, STEPS, shared=True)
 
     def careless(self, kind: type[Planner] | type[Copies]) -> Rig:
-        """With copies slow enough for their blocks to be wanted meanwhile."""
+        """Copies are so slow that their blocks are wanted meanwhile."""
         if DEVICE == "cuda":
             self.skipTest("a GPU's copies have no link.bandwidth to be slowed by")
         rig = self.rig(self.kvd("1MiB/s"), RandomScheduler, SEEDS[0], options=PARK_ONLY)

@@ -120,7 +120,7 @@ class Ranks(no_model_test.NoModel):
         for rank, left in ((1, 4), (0, 2), (1, 0)):
             self.drop_of_rank(kvd, rig, rank, digests[left:])
             self.assertEqual(rig.connector._link.lookup(digests), left, f"rank {rank}")
-        for found in (0, 6 * 32):  # what was lost is stored again, by those who have it, too
+        for found in (0, 6 * 32):  # ranks that still have a block store it again as well, because another rank lost it
             name = rig.add(prompt, 10)
             rig.run_dry()
             self.assertEqual(rig.scheduled[name], len(rig.truth[name]) - 1 - found)
@@ -135,7 +135,7 @@ class Ranks(no_model_test.NoModel):
         other.check_answers()
 
     def test_an_engine_whose_other_rank_has_other_weights_finds_nothing(self) -> None:
-        """Two checkpoints share the part of the second rank, whose blocks depend on the first one's all the same."""
+        """Two checkpoints share the second rank's part. Nevertheless its blocks depend on the first rank's part."""
         kvd = self.kvd()
         usual = self.rig(kvd, KvdScheduler, SEEDS[0], blocks=60)
         prompt = self.prompt(usual)
@@ -267,7 +267,7 @@ class Ranks(no_model_test.NoModel):
                 object.__setattr__(several, name, value)
             config.parallel_config = several
             self.assertIn(reason, layout.refusal(config, cache))
-            # One worker is what it always was.
+            # With one worker nothing changes.
             object.__setattr__(several, "world_size", 1)
             self.assertEqual(layout.refusal(config, cache), "")
         for world_size in (1, 2):

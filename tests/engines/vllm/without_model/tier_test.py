@@ -52,7 +52,7 @@ def digests(some: Sequence[OffloadKey]) -> list[str | None]:
 
 
 class Engine:
-    """As much of vLLM's as a tier looks at, its scheduler's calls, and its workers' copies."""
+    """The parts of vLLM that a tier looks at, its scheduler's calls, and its workers' copies."""
 
     def __init__(self, kvd: KvdProcess, seeds: Sequence[int] = (1,), **given: Any) -> None:
         self.workers = [self._worker(seed, rank, len(seeds), **given) for rank, seed in enumerate(seeds)]
@@ -192,7 +192,7 @@ class Tier(Case):
         self.find(engine, some)
 
     def test_other_bytes_in_kvd_are_seen(self) -> None:
-        """The control of all of these: what comes back is what kvd has."""
+        """The control of all of these tests: what kvd has is what comes back."""
         engine = self.engine(self.kvd())
         some = keys(3)
         engine.store(some)
@@ -232,7 +232,7 @@ class Tier(Case):
         self.assertGreaterEqual(kvd.get("/v1/cache")["disk"]["loads"], 4)
 
     def test_what_the_cpu_tier_was_emptied_of_is_not_found_again(self) -> None:
-        """As vLLM does for other weights."""
+        """Changes names as vLLM does for other weights."""
         kvd = self.kvd()
         engine = self.engine(kvd)
         engine.store(keys(3))
@@ -340,7 +340,7 @@ class Faults(Case):
         self.find(engine, keys(3, "later"))
 
     def test_blocks_that_leave_kvd_before_they_are_loaded_are_computed(self) -> None:
-        """vLLM would look for them for ever where a failed load were not told."""
+        """vLLM would look for them for ever if it were not told of a failed load."""
         kvd = self.kvd()
         engine = self.engine(kvd)
         engine.store(keys(4))

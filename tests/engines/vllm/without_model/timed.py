@@ -34,7 +34,7 @@ class Setup(NamedTuple):
     question: float = 0.0002  # to kvd
     told: bool = True  # requests name their goals
     others: tuple[float, float] | None = None  # ttft and tbt of every other request
-    mixed: float = 0.0  # more for a step with prompt tokens, whatever their number
+    mixed: float = 0.0  # more time for a step with prompt tokens, whatever their number
     longest: int = 1024  # tokens of a request
 
 
@@ -42,8 +42,8 @@ class Setup(NamedTuple):
 LARGE = Setup(121, (64, 512), (64, 400), 0.6, 0.0315, 0.0058, 0.00055, 0.00024)
 # Room for six; memory binds long before computing does.
 SMALL = Setup(48, (64, 256), (64, 200), 0.5, 0.02, 0.0044, 0.00017, 0.00006)
-# Room for twelve, on a GPU: steps as those of deploy/gpu-reports/h200-2026-11-29, with CUDA graphs for
-# decoding alone. Nobody tells goals.
+# Room for twelve requests on a GPU. Steps take as long as those of deploy/gpu-reports/h200-2026-11-29, with CUDA
+# graphs for decoding alone. No client gives goals.
 GPU = Setup(1441, (3584, 3584), (256, 256), 0.8, 0.03, 0.0033, 0.00003, 0.000009, told=False, mixed=0.03, longest=4096)
 
 
@@ -104,7 +104,7 @@ class TimedRig(Rig):
             copier.advance()
 
     def compute(self, name: str, count: int) -> list[int]:
-        """Without bytes: these are looked at elsewhere."""
+        """Nothing is copied: other tests look at the bytes."""
         self.scheduled[name] += count
         return [] if self.scheduler.requests[name].is_prefill_chunk else [3]
 
@@ -168,7 +168,7 @@ class TimedRig(Rig):
 
 
 def _is_paced(times: list[float], goal: float) -> bool:
-    """A client that shows a token each `goal` had 99 % of them in time."""
+    """A client that shows a token every `goal` gets 99 % of them in time."""
     shown, late = times[0], 0
     for each in times[1:]:
         late += each > shown + goal

@@ -32,7 +32,7 @@ COLLECTOR = os.environ.get("KVDTEST_COLLECTOR", "")
 
 
 class Backend(http.server.BaseHTTPRequestHandler):
-    """Where the collector sends spans to."""
+    """The address to which the collector's own spans go."""
 
     spans: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
 

@@ -53,7 +53,7 @@ bool lock_whole(int fd) {
   return ::fcntl(fd, F_OFD_SETLK, &lock) == 0;
 }
 
-/// All that this process has open.
+/// All allocations that this process has open.
 std::vector<int> descriptors() {
   std::vector<int> all;
   DIR* folder = ::opendir("/proc/self/fd");
@@ -139,7 +139,7 @@ bool Occupancy::watch(int fd, ino_t inode, int device, std::size_t size) {
   return true;
 }
 
-// A descriptor that is closed meanwhile is not there any more.
+// A descriptor that is closed meanwhile is skipped.
 void Occupancy::find_descriptors() {
   for (const int fd : descriptors()) {
     Trailer trailer{};

@@ -12,7 +12,7 @@ using fakecuda::Physical;
 
 namespace {
 
-// With driver().mutex. Knows the context of this process alone.
+// Call it with driver().mutex. It knows only the context of this process.
 std::size_t used_bytes(int device) {
   fakecuda::Driver& d = driver();
   const bool has_context = d.contexts[static_cast<std::size_t>(device)]->retained > 0;

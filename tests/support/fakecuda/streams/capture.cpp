@@ -1,4 +1,4 @@
-// Stream capture: the entry points, and what is forbidden to whom meanwhile.
+// Stream capture: the entry points, and the calls that are forbidden meanwhile.
 #include "tests/support/fakecuda/streams/capture.hpp"
 
 #include <algorithm>

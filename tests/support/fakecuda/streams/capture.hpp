@@ -23,7 +23,8 @@ namespace fakecuda {
 class Captures {
  public:
   CUresult begin(const std::shared_ptr<CUstream_st>& stream, CUstreamCaptureMode mode);
-  /// The graph, or null with the error; the stream captures no longer unless the thread was wrong.
+  /// Returns the graph, or null with the error. The stream no longer captures, unless the thread
+  /// was wrong.
   CUresult end(const CUstream_st* stream, std::unique_ptr<CUgraph_st>& graph);
   CUstreamCaptureStatus status(const CUstream_st* stream) const;
 
@@ -31,11 +32,12 @@ class Captures {
   bool take(const CUstream_st* stream);
   /// 901 where the stream's capture has been ended by an error.
   CUresult check(const CUstream_st* stream) const;
-  /// 900, and the end of it, where this stream is being captured: its work has no time of its own.
+  /// Returns error 900, and ends the capture, if this stream is being captured: its work has no
+  /// time of its own.
   CUresult refuse_for(const CUstream_st* stream);
   /// 906 for the legacy stream while a blocking stream of the context is being captured.
   CUresult refuse_legacy(CUcontext context);
-  /// The same as a question, which ends nothing.
+  /// The same as a question, which does not end the capture.
   bool blocks_legacy(CUcontext context) const;
   /// 900 while any stream of the context is being captured.
   CUresult refuse_in(CUcontext context);

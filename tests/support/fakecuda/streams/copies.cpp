@@ -214,7 +214,7 @@ CUresult fill(const char* entry, CUdeviceptr to, unsigned value, std::size_t wid
   return CUDA_SUCCESS;
 }
 
-// Where the memory of a 2D side begins.
+// The address where the memory of a 2D side begins.
 CUdeviceptr base_of(CUmemorytype type, const void* host, CUdeviceptr device) {
   return type == CU_MEMORYTYPE_HOST ? reinterpret_cast<CUdeviceptr>(host) : device;
 }

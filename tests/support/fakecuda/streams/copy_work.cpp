@@ -25,7 +25,7 @@ void walk(const std::vector<Segment>& segments, std::size_t offset, std::size_t 
   }
 }
 
-// Nothing promises an order within a copy either: now and then the second half goes first.
+// Nothing promises an order within a copy: now and then the second half goes first.
 bool copy_piece(CUstream_st& stream, Piece& piece) {
   if (piece.foreign) return false;
   const int device = stream.context->device;
@@ -63,7 +63,7 @@ void hold_until_given_up(const CUstream_st& stream) {
 CUresult run_lane(CUstream_st& stream, Lane lane, Pieces& pieces) {
   const auto index = static_cast<std::size_t>(lane);
   Engine& engine = driver().engines[static_cast<std::size_t>(stream.context->device)][index];
-  stream.pause();  // here, so that the streams of a direction get to it in any order
+  stream.pause();  // it is done here, so that the streams of a direction come to it in any order
   if (!engine.acquire(stream)) return CUDA_SUCCESS;
   if (stalled(lane)) hold_until_given_up(stream);
   CUresult result = CUDA_SUCCESS;

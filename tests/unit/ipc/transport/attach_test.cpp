@@ -293,7 +293,7 @@ TEST(AttachConnection, OversizedFrameIsRefusedAndItsFdsClosed) {
   EXPECT_EQ(text(*sut.engine.receive(kPatience)), "next");
 }
 
-/// Bypasses AttachConnection::send, which would not send as many. The errno, or 0.
+/// Bypasses AttachConnection::send, which would not send that many. Returns the errno, or 0.
 int send_fds(int socket, const std::vector<int>& fds) {
   alignas(cmsghdr) char control[CMSG_SPACE(kMostFdsSent * sizeof(int))] = {};
   char byte = 'x';
@@ -347,7 +347,7 @@ struct Lingering {
   }
 };
 
-/// As the listener makes them on a kernel without SO_PASSRIGHTS.
+/// Makes connections as the listener does on a kernel without SO_PASSRIGHTS.
 struct OldKernelsLink {
   UniqueFd peer;
   AttachConnection daemon;
@@ -371,7 +371,7 @@ TEST(AttachConnection, ADescriptorThatTakesLongToCloseHoldsUpNobody) {
   ASSERT_EQ(send_fds(sut.peer.get(), {unread.sender.get()}), 0);
   unread.sender.reset();
   sut.daemon = {};
-  // The process is not over yet, as nobody has waited for it.
+  // The process still exists, because nobody has waited for it.
   for (Lingering* still : {&socket, &unread}) {
     pollfd item{still->reader.get(), POLLRDHUP, 0};
     EXPECT_EQ(::poll(&item, 1, 0), 0);
@@ -446,7 +446,7 @@ bool forget_peer_pidfds() {
          prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
 }
 
-// As in a container without the host's processes.
+// Like a container that does not see the host's processes.
 TEST(AttachConnection, APeerThatIsNotSeenIsRefusedWithTheRemedyBeforeLinux65) {
   Link sut;
   constexpr int kCannot = 77;

@@ -138,7 +138,7 @@ TEST_P(RingCommand, AHangUpOfTheAttachSocketEndsTheCall) {
   auto reply = std::async(std::launch::async, [&] {
     return engine->call(ping(1), 1, kPatience, engine_end.get()).error().code;
   });
-  EXPECT_EQ(next(), 1u);  // the command is there, its reply never comes
+  EXPECT_EQ(next(), 1u);  // the command has arrived, and its reply never comes
   daemon_end = UniqueFd();
   EXPECT_EQ(reply.get(), ErrorCode::kUnavailable);
 }
@@ -150,7 +150,8 @@ TEST_P(RingCommand, AFullRingEndsTheCallByItsDeadline) {
   EXPECT_EQ(engine->call(frame, 1, 1ms).error().code, ErrorCode::kDeadlineExceeded);
   EXPECT_EQ(engine->call(frame, 2, 1ms).error().code, ErrorCode::kDeadlineExceeded);
   ASSERT_TRUE(port_.send(pong(1)).ok());  // a late reply is no reason to wait for ever
-  // Never sent, so its number is not used up: the session cannot go on as if it were.
+  // The command was never sent, so its number is not used up: the session cannot go on as if it
+  // were.
   EXPECT_EQ(engine->call(frame, 3, 20ms).error().code, ErrorCode::kUnavailable);
   EXPECT_TRUE(port_.receive().ok());
   EXPECT_TRUE(port_.receive().ok());

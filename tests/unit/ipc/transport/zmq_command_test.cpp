@@ -283,7 +283,7 @@ TEST_F(ZmqCommand, HangUpOfTheAttachSocketEndsTheCall) {
   auto daemon = listener->accept();
   auto client = client_of(server->endpoint());
   std::thread killer([&] {
-    EXPECT_TRUE(server.next().has_value());  // the command is there, its reply never comes
+    EXPECT_TRUE(server.next().has_value());  // the command has arrived, and its reply never comes
     { const AttachConnection gone = std::move(**daemon); }
   });
   const auto start = SteadyClock().now();
@@ -343,8 +343,8 @@ TEST_F(ZmqCommand, WhileACommandIsKeptTheNextOfItsConnectionWaits) {
   EXPECT_EQ(sequence_of(server.next()->frame), 3u);
 }
 
-// One command of each connection stays in the server: with enough of them a user had it keep as
-// much as there is.
+// One command of each connection stays in the server. With enough connections a user could make it
+// keep everything.
 TEST_F(ZmqCommand, AUsersFramesAreBoundedOverAllItsConnections) {
   options.buffers = kMiB * 2;
   Server server(options);

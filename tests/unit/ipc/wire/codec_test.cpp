@@ -27,7 +27,7 @@ ErrorCode attach_code(const std::vector<std::byte>& frame) {
   return result.ok() ? ErrorCode::kOk : result.error().code;
 }
 
-/// One field of a golden frame set to a value that must be refused.
+/// Sets one field of a golden frame to a value that must be refused.
 struct BadField {
   const char* name;
   const char* file;

@@ -168,7 +168,7 @@ TEST(Golden, LabelsAndChangesThatCannotBeAreRefused) {
   EXPECT_FALSE(reply(offsetof(CacheChangesReplyBody, flags), std::uint32_t{0})) << "it is good";
 }
 
-// Each as the daemon would get it from a client that is wrong.
+// Each frame is one that the daemon might get from a faulty client.
 TEST(Golden, ACacheCommandThatCannotBeIsRefused) {
   const auto store = golden("cache");
   constexpr std::size_t kBody = sizeof(CommandHeader);

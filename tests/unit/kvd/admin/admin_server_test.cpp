@@ -222,7 +222,7 @@ TEST_F(AdminServerTest, LongBodiesAreRefusedAndNotKept) {
   const std::string huge = request_text("PATCH /v1/policy", "", std::string(48u << 20, ' '));
   [[maybe_unused]] const long before = peak_kib();
   EXPECT_THAT(http_exchange(config.port, huge), StartsWith("HTTP/1.1 413"));
-#ifndef __SANITIZE_ADDRESS__  // which keeps freed memory for a while
+#ifndef __SANITIZE_ADDRESS__  // the allocator keeps freed memory for a while
   EXPECT_LT(peak_kib() - before, 24 << 10);
 #endif
 }

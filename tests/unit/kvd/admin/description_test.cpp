@@ -19,7 +19,7 @@ namespace {
 using nlohmann::json;
 using testing::HasSubstr;
 
-/// What a document has that its schema does not tell, or lacks of it; "" for nothing.
+/// Properties that a document has and its schema does not, or the reverse; "" for none.
 class Schemas {
  public:
   explicit Schemas(const json& openapi) : all_(openapi["components"]["schemas"]) {}

@@ -12,7 +12,7 @@
 
 namespace kvd::admin {
 
-/// A daemon that keeps its tuning and answers at once, or fails as told. Thread-safe.
+/// A daemon that keeps its tuning and answers at once, or fails when told to. Thread-safe.
 class FakeBackend final : public AdminBackend {
  public:
   static constexpr const char* kToken = "0123456789abcdef";

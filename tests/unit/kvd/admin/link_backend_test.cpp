@@ -22,7 +22,7 @@ struct LinkHistory : testing::Test {
     sut->open();
   }
 
-  /// kvd answers once, in this second of its own, in which it had made so many tokens.
+  /// kvd answers once, at this second of its own clock, by which it had made this many tokens.
   std::thread answer_in(int second) {
     return std::thread([this, second] {
       EXPECT_TRUE(kvd->receive(kKiB, kSoon).ok());
@@ -35,7 +35,7 @@ struct LinkHistory : testing::Test {
       EXPECT_TRUE(kvd->send(link::Type::kSnapshot, reply, kSoon).ok());
     });
   }
-  /// The seconds of which the history tells after a look at this one.
+  /// The seconds that the history contains after a look at this one.
   std::vector<std::uint64_t> after_look_at(int second) {
     std::thread answers = answer_in(second);
     const auto seen = sut->snapshot();

@@ -19,12 +19,12 @@ namespace kvd::test {
 
 using namespace kvd::core;  // NOLINT(google-build-using-namespace): test support of this namespace
 
-/// A shell around the Controller whose memory is real bytes, for engines that place by themselves.
-/// Copies end when told, in any order, well or not.
+/// A shell around the Controller whose memory is real bytes, for engines that place their blocks
+/// themselves. Copies end when the test says so, in any order, well or not.
 class ByteNode {
  public:
   static constexpr std::int64_t kSlab = 16384;
-  static constexpr std::int64_t kBlock = 4096;  ///< so 4 of them in a slab of DRAM
+  static constexpr std::int64_t kBlock = 4096;  ///< so there are 4 of them in a slab of DRAM
   static constexpr std::int64_t kFirst = 3000;  ///< bytes of a block's first piece
 
   explicit ByteNode(std::uint32_t hbm_slabs = 8, std::uint32_t dram_slabs = 4,
@@ -78,7 +78,7 @@ class ByteNode {
     return found ? found->value : 0;
   }
 
-  /// None: refused, or it would have to wait.
+  /// None: the answer is a refusal, or it would have to wait.
   std::optional<Leased> lease(EngineId engine, std::int64_t slabs) {
     sent_.clear();
     const auto reply = command(engine, AllocateRegion{Bytes(slabs * kSlab)});
@@ -202,7 +202,7 @@ class ByteNode {
     finish_disk([](std::size_t) { return 0u; });
   }
 
-  /// The copy at the place among those under way, or all of them, with their zeroing.
+  /// Ends the copy with this number among those under way, or all of them, with their zeroing.
   void finish(std::size_t place, bool ok = true) {
     CopyRanges copy = copies[place];
     copies.erase(copies.begin() + static_cast<std::ptrdiff_t>(place));
@@ -249,7 +249,7 @@ class ByteNode {
   std::unique_ptr<Controller> controller;
   std::vector<FindRemote> finds;   ///< that nobody has answered
   std::vector<CopyRanges> copies;  ///< under way
-  std::set<Ticket> dropped;        ///< of these, that go no further than to the half
+  std::set<Ticket> dropped;        ///< how many of these get no further than half way
   DiskFiles<std::vector<std::uint8_t>, Dram> disk;
   std::map<std::pair<EngineId, std::uint64_t>, SetTicket::State> tickets;
   TimePoint now{1};

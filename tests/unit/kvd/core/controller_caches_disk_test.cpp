@@ -19,13 +19,13 @@ core::DiskConfig on_disk(std::uint32_t touches = 2) {
   return config;
 }
 
-/// 16 blocks in DRAM, of which reads may fill 4 at a time.
+/// DRAM has 16 blocks, of which reads may fill 4 at a time.
 class CachesOnDisk : public testing::Test {
  protected:
   explicit CachesOnDisk(std::uint32_t touches = 2) : node(8, 4, {}, on_disk(touches)) {}
 
-  /// They are stored, and asked for once more; then all that is cached makes way in DRAM for what
-  /// is parked a while.
+  /// The blocks are stored, and asked for once more. Then everything cached in DRAM makes way for
+  /// blocks that are parked a while.
   void leave_on_disk(Placer& engine, const Seeds& seeds) {
     node.finish_disk();  // its files are opened
     (void)engine.store(seeds);
@@ -44,7 +44,7 @@ class CachesOnDisk : public testing::Test {
     const auto status = node.controller->status(node.now);
     ASSERT_EQ(status.tiers[1].free, status.tiers[1].capacity);
   }
-  /// Nobody has anything any more: all that is left is cached.
+  /// All requests have ended: everything that is left is cached.
   void expect_no_leak() {
     node.finish_disk();
     node.finish_all();
@@ -199,7 +199,7 @@ TEST_F(CachesOnDisk, AnEngineThatGoesLeavesNothingOpen) {
   EXPECT_EQ(status.tiers[0].free, status.tiers[0].capacity);
 }
 
-// Somebody else's blocks must not come to memory that is read into.
+// While memory is being read into, another domain's blocks must not get it.
 TEST_F(CachesOnDisk, ARegionThatIsFreedUnderALoadIsNobodysUntilThatHasEnded) {
   Placer a(node);
   leave_on_disk(a, {1, 2});
@@ -255,7 +255,7 @@ TEST_F(CachesOnDisk, IsNotLookedForWhereLoadingIsNotWanted) {
   EXPECT_EQ(a.leading({1}), 0u);
 }
 
-/// What engines name and give up again is forgotten with it: the heap does not grow.
+/// Names that engines tell and give up again are forgotten: the heap does not grow.
 class CachesOnDiskForLong : public CachesOnDisk {
  protected:
   static constexpr std::size_t kFew = std::size_t{128} << 10;
@@ -321,7 +321,8 @@ TEST_F(CachesOnDiskForLong, SessionsOfDomainsThatAreNeverSeenAgain) {
   some_domains(64);
   some_domains(64);
   const std::size_t before = heap();
-  for (int i = 0; i < 80; ++i) some_domains(64);  // an entry a domain would be four times as much
+  for (int i = 0; i < 80; ++i)
+    some_domains(64);  // with an entry for each domain it would be four times as much
   EXPECT_LT(heap(), before + kFew);
 }
 

@@ -217,7 +217,7 @@ class History {
     stores += !copying.load && ok ? 1 : 0;
   }
 
-  // The region goes back, whatever copies do with it, and another one comes.
+  // The region goes back, whatever copies are doing with it, and another one comes.
   void reopen(EngineId id, Engine& engine) {
     EXPECT_EQ(ByteNode::code(node_.command(id, CloseCache{engine.cache})), ErrorCode::kOk);
     node_.release(id, engine.region);
@@ -229,7 +229,7 @@ class History {
     take(id, engine, *region);
   }
 
-  // One slab goes back, whatever copies do with it, and another one stands there, zeroed.
+  // One slab goes back, whatever copies are doing with it, and another one takes its place, zeroed.
   void replace_a_part(EngineId id, Engine& engine) {
     if (engine.region.parts.empty()) return;
     const std::uint32_t at = below(static_cast<std::uint32_t>(engine.region.parts.size()));
@@ -267,7 +267,7 @@ class History {
     node_.feed(Dead{id});
   }
 
-  // Every block that its engine may read is as it was written or loaded, and what is parked is
+  // Every block that its engine may read is as it was written or loaded, and every parked block is
   // there.
   void check() {
     for (auto& [id, engine] : engines_) {

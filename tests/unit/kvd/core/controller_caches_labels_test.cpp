@@ -1,5 +1,5 @@
-// What routers are told of cached blocks: whoever follows the changes knows where each labelled
-// block is, and of no other.
+// What routers are told of cached blocks: a follower of the changes knows where each labelled block
+// is, and knows of no other block.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -33,7 +33,7 @@ std::vector<std::uint32_t> tokens_of(std::uint32_t seed) {
   return tokens;
 }
 
-/// A session that labels blocks, and follows what becomes of them.
+/// A session that labels blocks, and follows their changes.
 struct Follower : Placer {
   explicit Follower(ByteNode& on, DomainId domain = DomainId(1)) : Placer(on, domain) {}
 

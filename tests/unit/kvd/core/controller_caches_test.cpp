@@ -124,7 +124,7 @@ void press(Placer& engine, ByteNode& node, std::uint32_t from) {
   }
 }
 
-// DRAM has 16 slots, of which half may be retained.
+// DRAM has 16 slots. Half of them may be retained.
 TEST(ControllerCaches, WhatIsRetainedOutlivesPressureUntilItsTimeIsOver) {
   ByteNode node;
   Placer a(node);
@@ -214,7 +214,7 @@ TEST(ControllerCaches, WhatIsParkedEndsWithItsSession) {
   EXPECT_EQ(b.leading({2, 3}), 2u) << "the other has it parked, too";
 }
 
-// More than one event gives up.
+// These are more blocks than one event gives up.
 TEST(ControllerCaches, MuchThatWasParkedIsGivenUpByAndBy) {
   constexpr std::uint32_t kSlabs = 600;
   ByteNode node(8, kSlabs);
@@ -362,7 +362,7 @@ TEST(ControllerCaches, WhatADyingEngineStoresIsNotFound) {
   Placer a(node), b(node);
   (void)a.store({1});
   node.feed(Dying{a.id});
-  a.node.fill(a.region, 0, 9);  // its process is not gone yet, and writes
+  a.node.fill(a.region, 0, 9);  // its process still exists, and writes
   node.finish_all();
   EXPECT_EQ(b.leading({1}), 0u);
   node.feed(Dead{a.id});
@@ -426,7 +426,7 @@ TEST(ControllerCaches, WhatIsStoredAgainAfterADropIsFound) {
   EXPECT_EQ(b.leading({1}), 1u) << "a drop is for what is under way alone";
 }
 
-// A region of four blocks: 16 of them may be under way.
+// The region has four blocks. 16 of them may be under way.
 TEST(ControllerCaches, FourTimesTheRegionsBytesAreUnderWayAtMost) {
   ByteNode node;
   Placer a(node), b(node);

@@ -198,7 +198,7 @@ TEST_F(TwoDevices, AGroupFindsRoomBesideEnginesOfOneDevice) {
   EXPECT_EQ(world.errors, 0u);
 }
 
-/// Whoever comes first has its turn, and nobody leaves for others.
+/// The first engine that comes has its turn, and nobody leaves for others.
 class TwoDevicesInTurn : public TwoDevices {
  protected:
   TwoDevicesInTurn() {
@@ -301,7 +301,8 @@ TEST_F(TwoDevices, AWrongDeviceIsRefused) {
   EXPECT_THAT(refusal(one_each(), 1), HasSubstr("name one for each rank"));
 }
 
-// The deaths of ranks on two devices leave memory on both: zeroed apart, and all of it free again.
+// The deaths of ranks on two devices leave memory on both. It is zeroed separately, and all of it
+// is free again.
 TEST_F(TwoDevices, ADeadGroupsMemoryComesBackOnAllItsDevices) {
   const EngineId group = world.attach(ranks_apart(), DomainId(1), false, one_each());
   overload(group, 1, 3);

@@ -1,5 +1,5 @@
 // Slabs that change domain: nobody gets memory that another domain's engines know, and nobody waits
-// for ever for it to be made new.
+// for ever until it is made anew.
 #include <gtest/gtest.h>
 
 #include "tests/support/controller_world.hpp"

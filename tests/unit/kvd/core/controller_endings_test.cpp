@@ -1,4 +1,4 @@
-// Requests that end, whose named rows are given up over several events.
+// Requests that end and whose named rows are given up over several events.
 #include <gtest/gtest.h>
 
 #include "kvd/core/controller.hpp"
@@ -10,7 +10,7 @@ namespace {
 Controller::Config gives_up_one_row_an_event() {
   Controller::Config config = small_pool(4, 32);
   config.max_given_up = 1;
-  config.tuning.rotation.eager = false;  // what is in HBM is nowhere else
+  config.tuning.rotation.eager = false;  // the rows in HBM are nowhere else
   return config;
 }
 
@@ -81,12 +81,12 @@ TEST(Endings, NamedRowsOfADeadEngineAreNotFoundAndAreZeroedHoweverLateTheyAreGiv
   EXPECT_EQ(hbm().free, hbm().capacity);
 }
 
-/// All of its one request's rows but the last are given up later.
+/// All rows of its one request but the last are given up later.
 void ends(World& world, EngineId engine) {
   ASSERT_EQ(world.code(world.command(engine, Abort{RequestId(1)})), ErrorCode::kOk);
   world.engines.at(engine).requests.clear();
   world.engines.at(engine).reply.run.clear();
-  world.step(engine);  // what it computed has ended, too
+  world.step(engine);  // the request that computed it has ended as well
   ASSERT_TRUE(world.controller->is_behind());
 }
 

@@ -10,7 +10,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-// lvf takes a victim for whoever lags, whatever is saved up.
+// Under lvf any request that lags gets a victim, whatever copies are saved up.
 Controller::Config lvf_pool() {
   Controller::Config config = small_pool(2, 32);
   config.tuning.rotation.policy = "lvf";

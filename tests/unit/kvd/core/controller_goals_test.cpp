@@ -106,7 +106,7 @@ Schedule::Request asks(std::uint64_t id, Schedule::State state, std::int64_t gen
   return request;
 }
 
-/// An engine that places its blocks, and what it tells before its next step.
+/// An engine that places its blocks itself, and what it tells before its next step.
 struct PlacedGoals : Goals {
   PlacedGoals() : Goals(true) {
     told.total_blocks = 10;

@@ -49,7 +49,7 @@ std::uint64_t number_in(const char* variable, std::uint64_t otherwise) {
   return text ? std::strtoull(text, nullptr, 10) : otherwise;
 }
 
-/// One of several devices, or of a group one for each rank: the same or others.
+/// The engine's device among several, or one for each rank of a group: the same or others.
 Devices some_devices(World& world, std::uint32_t ranks) {
   const auto choose = [&] {
     return DeviceId(static_cast<std::uint32_t>(world.random() % world.device_slabs.size()));
@@ -61,7 +61,7 @@ Devices some_devices(World& world, std::uint32_t ranks) {
   return Devices(by_rank);
 }
 
-/// Where files on disk grow and give way, all models have so many parts.
+/// If files on disk grow and give way, all models together have this many parts.
 constexpr Bytes kDiskParts(6);
 
 Controller::Config config_of(std::uint64_t seed, std::uint32_t devices, bool keep) {
@@ -82,15 +82,15 @@ Controller::Config config_of(std::uint64_t seed, std::uint32_t devices, bool kee
     config.disk.admission.least = seed % 3 == 1 ? 1 : 2;
     config.disk.size = kDiskParts;
   }
-  if (seed % 3 == 1) config.dram.slabs = 6;  // so that much is on disk alone
+  if (seed % 3 == 1) config.dram.slabs = 6;  // share of the histories in which much is only on disk
   return config;
 }
 
 /// Engines that come, run, die and stop as the seed says.
 class History {
  public:
-  /// `keep`: what is cached is written down for the next daemon, in both tiers.
-  /// `layered`: most engines are groups, with layers enough to stream.
+  /// `keep`: what is cached is recorded for the next daemon, in both tiers. `layered`: most engines
+  /// are groups, with enough layers to stream.
   History(std::uint64_t seed, std::uint32_t devices, bool keep = false, bool layered = false)
       : world_(config_of(seed, devices, keep), seed),
         seed_(seed),
@@ -108,7 +108,7 @@ class History {
     }
   }
 
-  /// kvd was killed in the middle of the other one.
+  /// kvd was killed in the middle of the other history.
   void follow(const History& before) {
     world_.adopt(before.world_);
     const auto& kept = world_.controller->status(world_.now).counters.prefixes.kept;
@@ -145,7 +145,7 @@ class History {
       world_.bury(id);
     }
     world_.finish_copies();
-    // What is let go of by then is zeroed, and that ends, too.
+    // Everything released by then is zeroed, and the zeroing ends as well.
     while (!world_.kept.empty()) world_.finish_copies();
     const ControllerStatus status = world_.controller->status(world_.now);
     EXPECT_EQ(world_.errors, 0u);
@@ -182,8 +182,9 @@ class History {
     world_.engines.at(id).pipelined = chance(2);
   }
 
-  /// Some are larger than HBM: refused, or they run with their layers in DRAM. Some begin as others
-  /// do. Some announce far more than they are said to make, and of those some make it all.
+  /// Some requests are larger than HBM: they are refused, or run with their layers in DRAM. Some
+  /// begin like others. Some announce far more than they are said to make, and some of those make
+  /// it all.
   void submit(EngineId id) {
     const auto tokens = [&] { return 1 + world_.random() % (chance(8) ? 80 : 24); };
     const auto prompt = static_cast<std::int64_t>(tokens());
@@ -268,9 +269,10 @@ class History {
   const bool keep_;
   const bool layered_;
   const std::uint32_t devices_;
-  const bool texts_;               ///< some requests begin as others do
-  const bool boasts_;              ///< some announce more than they make
-  const std::uint64_t documents_;  ///< so many; of many, memory has few
+  const bool texts_;   ///< some requests begin like others
+  const bool boasts_;  ///< some announce more than they make
+  const std::uint64_t
+      documents_;  ///< how many requests there are; if there are many, memory is short
   std::uint64_t next_ = 0;
 };
 
@@ -300,11 +302,11 @@ void play_histories(std::uint32_t devices, std::uint64_t usual) {
   if (wanted) return;
   EXPECT_GT(under_pressure, count / 4) << "regions for which requests made way";
   EXPECT_GT(streams, count) << "iterations with streamed layers";
-  // One history in four finds a prefix: the eight of a sanitizer's build are no sample.
+  // One history in four finds a prefix. A sanitizer's build plays eight, which are too few to tell.
   if (count >= 100) {
     EXPECT_GT(found, static_cast<std::int64_t>(count)) << "tokens that were not computed again";
   }
-  // Only in some of them does memory lose what is on disk.
+  // Only in some histories is a block lost from memory that is on disk.
   if (count >= 500) {
     EXPECT_GT(loads, count / 50) << "rows that the disk brought back";
   }
@@ -337,8 +339,8 @@ TEST(Controller, RandomHistoriesOfGroupsWhoseLayersStreamCorruptNothingAndLeakNo
   EXPECT_GT(streamed[1], count) << "on two";
 }
 
-/// What is written down for the next daemon is what slots hold, whatever happens; kvd is killed in
-/// the middle, and the next one finds nothing else.
+/// What is recorded for the next daemon is what slots hold, whatever happens. kvd is killed in the
+/// middle, and the next one finds exactly that.
 TEST(Controller, RandomHistoriesOfWhichTheNextDaemonFindsWhatWasCached) {
   const char* wanted = std::getenv("KVD_SEED");
   const std::uint64_t count = wanted ? 1 : number_in("KVD_HISTORIES", kOfTwoDaemons);
@@ -346,7 +348,7 @@ TEST(Controller, RandomHistoriesOfWhichTheNextDaemonFindsWhatWasCached) {
       number_in(wanted ? "KVD_SEED" : "KVD_FIRST_SEED", std::random_device()() % 100'000);
   std::array<std::uint64_t, kTiers> adopted{};
   std::int64_t found = 0;
-  // Many a pair hands nothing over: a short run goes on until both tiers have.
+  // Many pairs hand nothing over, so a short run goes on until both tiers have.
   const auto goes_on = [&](std::uint64_t played) {
     return played < count || (!wanted && played < 100 && (adopted[0] == 0 || adopted[1] == 0));
   };
@@ -370,7 +372,7 @@ TEST(Controller, RandomHistoriesOfWhichTheNextDaemonFindsWhatWasCached) {
   EXPECT_GT(adopted[1], 0u);
 }
 
-/// In each of them requests were given up once, though there was room for all; or a region and a
+/// These seeds once failed. Requests were given up though there was room for all; or a region and a
 /// group on two devices took slabs from each other for ever.
 TEST(Controller, HistoriesThatStoodStillOnceRunToTheirEnd) {
   const auto play = [](std::uint64_t seed, std::uint32_t devices) {

@@ -58,7 +58,8 @@ TEST_P(Streaming, TheCheckRejectsACorruptedFetch) {
 }
 
 TEST_P(Streaming, RequestsLargerThanHbmEnd) {
-  // HBM holds 64 tokens of one request: alone and by two, with long prompts and long answers.
+  // HBM holds 64 tokens of one request. One request runs alone, then two together, with long
+  // prompts and long answers.
   struct Case {
     std::int64_t prompt, answer;
     std::uint64_t count;
@@ -184,7 +185,8 @@ TEST(Layers, WhoLeavesMovesOnlyWhatWasNotCopiedAhead) {
     world.iterate(engine, 8);
     ASSERT_EQ(world.code(world.command(engine, Rotate{RequestId(1), true})), ErrorCode::kOk);
     world.run_and_step(engine);  // the iteration under way ends first
-    // 21 to 23 tokens of 4 a block in two groups: the open block alone, or six.
+    // With 4 tokens a block, 21 to 23 tokens in two groups: only the open block stays, or six
+    // blocks.
     EXPECT_EQ(world.last_copied, eager ? 2u : 12u);
     world.finish_copies();
     ASSERT_EQ(world.code(world.command(engine, Rotate{RequestId(1), false})), ErrorCode::kOk);
@@ -277,7 +279,7 @@ TEST(Layers, ABatchThatIsTooSlowGoesOnWithoutOneWhichComesBackAfterAnEnd) {
   Controller::Config config = streaming("orbitflow", 7);
   config.tuning.slo["default"].tbt = milliseconds(11);  // steps take 10
   World world(config);
-  world.link_bytes_per_s = 20e3;  // a block takes 13 ms: whatever streams is too slow
+  world.link_bytes_per_s = 20e3;  // a block takes 13 ms, so any layer that streams is too slow
   const EngineId engine = world.attach(deep_model());
   for (std::uint64_t r = 1; r <= 2; ++r) ASSERT_EQ(world.submit(engine, r, 20, 20), ErrorCode::kOk);
   bool held = false, shown = false;
@@ -312,7 +314,7 @@ TEST(Layers, PromptsPrefillIntoDramWhileHbmIsFull) {
 }
 
 TEST(Layers, ALongPromptPrefillsInChunksNotInBlocks) {
-  // 32 blocks of HBM; one request holds most of it, the other's prompt is 24 blocks.
+  // HBM has 32 blocks. One request holds most of it, and the other's prompt takes 24 blocks.
   Controller::Config config = small_pool(16, 64);
   config.tuning.rotation.policy = "fcfs";
   config.tuning.admission.policy = "layerkv";

@@ -92,7 +92,7 @@ TEST(ControllerRotation, WhatAStepMayMoveDoesNotGrowWhileTheEngineHasNothingToRu
   }
 }
 
-// One request fills most of HBM; another waits for a first token due within 200 ms.
+// One request fills most of HBM. Another one waits for a first token that is due within 200 ms.
 class Unified : public ::testing::Test {
  protected:
   static Controller::Config config() {
@@ -141,7 +141,7 @@ TEST_F(Unified, TakesNobodyWhoHasNothingSavedUp) {
   ASSERT_TRUE(run_to_end(world));
 }
 
-// 10 ms an iteration, and 5 ms for each prompt token in it.
+// An iteration takes 10 ms, and 5 ms more for each prompt token in it.
 class LayerKv : public ::testing::Test {
  protected:
   static Controller::Config config() {

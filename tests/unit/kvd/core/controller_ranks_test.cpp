@@ -109,7 +109,7 @@ TEST_F(Ranks, AStepThatNobodyWaitsForAnyMoreTakesNoAnswer) {
   Step more = reported(2, 7);
   EXPECT_EQ(world.code(step(0, more, Nanoseconds(0))), ErrorCode::kDeadlineExceeded) << "at once";
   EXPECT_FALSE(step(0, more).has_value());
-  world.pass(milliseconds(100));  // its time is over, and no tick has come
+  world.pass(milliseconds(100));  // its time is over, but no tick has come yet
   ASSERT_EQ(world.code(step(1, done)), ErrorCode::kOk);
   EXPECT_EQ(world.code(world.latest), ErrorCode::kDeadlineExceeded);
   EXPECT_EQ(answer(step(0, more)).iteration, 3u) << "its next try is a step of its own";
@@ -262,7 +262,7 @@ TEST(RanksAtWork, RotateAndLoseNothing) {
 
 TEST(RanksAtWork, TheControlSeesABlockThatIsWrong) {
   Controller::Config config = small_pool(3);
-  config.tuning.rotation.eager = false;  // the first copy is of somebody who comes back
+  config.tuning.rotation.eager = false;  // the first copy belongs to a request that comes back
   World world(config);
   submit_too_much(world, false);
   world.corrupt_next = true;

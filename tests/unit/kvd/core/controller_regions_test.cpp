@@ -43,7 +43,7 @@ struct Crowd {
     world.run_and_step(b);
     world.finish_copies();
   }
-  /// Rounds until the region is there.
+  /// How many rounds pass until the region is there.
   [[nodiscard]] bool leased(int limit) {
     for (int i = 0; i < limit && world.regions.empty(); ++i) round();
     return !world.regions.empty();
@@ -85,7 +85,7 @@ TEST(ControllerRegions, ASlabIsKeptUntilTheOthersAreEmptyToo) {
   Crowd crowd;
   World& world = crowd.world;
   EXPECT_FALSE(crowd.ask(4).has_value());
-  for (int i = 0; i < 4; ++i) {  // b never steps: half of it comes free and stays free
+  for (int i = 0; i < 4; ++i) {  // b never steps: half of HBM comes free and stays free
     world.pass(milliseconds(10));
     world.run_and_step(crowd.a);
     world.finish_copies();

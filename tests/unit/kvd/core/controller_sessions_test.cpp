@@ -57,8 +57,8 @@ TEST(ControllerSilence, NobodyWaitsBehindTheQueuedRequestsOfASilentEngine) {
   EXPECT_EQ(world.engines.at(other).reply.run.size(), 1u);
 }
 
-// The request is larger than what is left of HBM, so its layers stream, and no request counts that
-// could leave.
+// The request is larger than what is left of HBM, so its layers stream, and it does not count on
+// others to leave.
 TEST(ControllerSilence, WhoIsAloneButForASilentEngineComesInHoweverLarge) {
   Controller::Config config = small_pool(4, 5);
   config.tuning.placement.policy = "orbitflow";
@@ -96,7 +96,7 @@ TEST(ControllerSilence, WhoNeedsTheBlocksOfASilentEngineIsToldItsName) {
   EXPECT_THAT(std::get<Error>(reply->body).message, HasSubstr("silent"));
 }
 
-/// What people are told of memory that is back.
+/// The event that people read when memory is back.
 std::vector<std::string> returned(const World& world) {
   std::vector<std::string> told;
   for (const Note& note : world.notes) {

@@ -100,7 +100,8 @@ TEST(ControllerShares, WithoutDramNobodyLosesWhatItHasBegun) {
   EXPECT_EQ(two.world.controller->status(two.world.now).counters.ended.for_memory, 0u);
 }
 
-// More than half of HBM, and begun: it goes on although another domain has a right to half.
+// The request has more than half of HBM, and has begun: it goes on although another domain has a
+// right to half.
 TEST(ControllerShares, ARequestLargerThanAnEqualPartEndsAllTheSame) {
   Two two;
   ASSERT_EQ(two.world.submit(two.first, ++two.last, 80, 20), ErrorCode::kOk);

@@ -1,4 +1,5 @@
-// Nobody waits for ever beside memory that could be had. Where none can be had, somebody is told.
+// No request waits for ever if memory could be found. If none can be found, one request is ended
+// and told.
 #include <gtest/gtest.h>
 
 #include "kvd/core/controller.hpp"
@@ -231,7 +232,7 @@ struct StrandedDram : World {
     }
     step(small);
   }
-  /// Its blocks need two slabs, of which DRAM has one. It leaves once its iteration is over.
+  /// Its blocks need two slabs, and DRAM has one. It leaves once its iteration is over.
   void push_out(std::uint64_t id) {
     command(large, Rotate{RequestId(id), true});
     run_and_step(large);
@@ -343,7 +344,7 @@ TEST(Controller, BlocksThatMoveMayEndComeBackOrFailMeanwhile) {
     world.step_until_granted(world.large);
     ASSERT_TRUE(world.push_until_blocks_move(21));
     happens(world);
-    // What is given up may not be had by others before the copy that reads it has ended.
+    // Slots that are given up must not go to others before the copy that reads them has ended.
     world.run_and_step(world.large);
     world.finish_copies();
     for (int i = 0; i < 4; ++i) {

@@ -23,7 +23,7 @@ using testing::StartsWith;
 using testing::UnorderedElementsAre;
 using Action = Invocation::Action;
 
-/// For each key a value that is not its default and valid beside all the others.
+/// A value for each key that is not its default, and that is valid beside all the others.
 const std::map<std::string, std::string> kOtherValues = {{"backend", "host"},
                                                          {"paths.runtime_dir", "/run/else where"},
                                                          {"paths.token_file", "/run/token"},

@@ -66,7 +66,7 @@ class GpuPeer {
   const cuda::Mapping mapping_;
 };
 
-/// One slab in HBM that a peer maps, and one in DRAM to look into it with.
+/// One slab in HBM that a peer maps, and one in DRAM through which the test looks into it.
 class CudaSlabRenewerTest : public testing::Test {
  protected:
   explicit CudaSlabRenewerTest(const std::string& environment = "") : fake_(environment) {
@@ -134,7 +134,7 @@ class CudaWithoutMemory : public CudaSlabRenewerTest {
       : CudaSlabRenewerTest("FAKECUDA_HBM_BYTES=" + std::to_string(2 * kGrain.value)) {}
 };
 
-// What the driver made is the device's again with its last mapping, in whatever process.
+// Memory that the driver made returns to the device with its last mapping, in whatever process.
 TEST_F(CudaWithoutMemory, ItWaitsForWhatThePeerKeepsAndTellsOnce) {
   renew();
   ASSERT_EQ(failed_.get_future().wait_for(test::kPatience), std::future_status::ready);

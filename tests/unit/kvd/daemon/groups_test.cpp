@@ -38,7 +38,7 @@ class GroupsTest : public testing::Test {
     events_.carry_out_with([](const core::Effect&) {});
   }
 
-  /// The rank is let in, and a session of it stands.
+  /// Lets the rank in, and makes a session of it.
   Peer& seat(std::uint32_t rank, DeviceId device = {}) {
     const core::AttachGrant grant = sut_.enter(join(rank), application(4, device)).value();
     Peer peer;
@@ -77,7 +77,7 @@ TEST_F(GroupsTest, ARankThatIsThereOrDiffersIsRefused) {
   EXPECT_TRUE(sut_.enter(join(1), application()).ok());
 }
 
-// A rank that does not wait for its layers would read what is not there yet.
+// A rank that does not wait for its layers would read bytes that are not there yet.
 TEST_F(GroupsTest, LayersStreamWhereAllRanksWaitForThem) {
   for (const std::uint32_t waiting : {kRanks, kRanks - 1}) {
     const std::uint64_t group = 20 + waiting;

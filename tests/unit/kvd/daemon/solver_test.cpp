@@ -106,8 +106,8 @@ TEST(Solver, ANewerProblemTakesThePlaceOfTheEnginesWaitingOne) {
   EXPECT_EQ(sut.counters().replaced, 1u);
 }
 
-// It may solve all of them first where this thread gets no core between letting go and the end, and
-// then it is tried again.
+// The solver may solve all of them first if this thread gets no core between its release and the
+// end. Then the test is tried again.
 TEST(Solver, EndsWithProblemsWaiting) {
   std::size_t solved = 49;
   for (int round = 0; round < 20 && solved == 49; ++round) {

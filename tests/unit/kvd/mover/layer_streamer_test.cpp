@@ -98,7 +98,7 @@ TEST(LayerStreamer, GivesUpAfterItsTriesAndReleasesNobody) {
   MoverWorld world(script);
   Words words;
   world.mover->stream(two_fetches(1), words.layer());
-  // The next iteration streams nothing: alone it would release every waiter at once.
+  // The next iteration streams nothing. Published alone, it would release every waiter at once.
   world.mover->stream(MoverWorld::stream(2, kIteration + 1, kGroups, {}), words.layer());
   ASSERT_TRUE(world.until_finished(2));
   EXPECT_THAT(world.order(), ElementsAre(1, 2));
@@ -236,7 +236,7 @@ TEST(LayerStreamer, SessionsTakeTurns) {
     ASSERT_TRUE(
         world.until([&] { return world.backend->counters().batches_completed[0] == bursts; }));
   }
-  EXPECT_LE(bursts, 22u);  // ten of its own, as many of the other's, two ahead of it
+  EXPECT_LE(bursts, 22u);  // ten of its own and ten of the other's, with two of them ahead of it
 }
 
 }  // namespace

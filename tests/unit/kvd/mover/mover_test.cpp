@@ -100,7 +100,7 @@ TEST(Mover, ServesSwapOutsAheadOfEagerCopiesBesideTheOtherDirection) {
   EXPECT_LT(std::find(order.begin(), order.end(), 2u), std::find(order.begin(), order.end(), 1u));
 }
 
-// The second job's bytes are there first; its fence has to wait for the first job's.
+// The second job's bytes arrive first; its fence has to wait for the first job's.
 TEST(Mover, FencesOfOneWordAreWrittenInOrderThoughBurstsOvertake) {
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
     FaultScript script = held();

@@ -30,7 +30,7 @@ struct Words {
   [[nodiscard]] LayerWords layer() { return {&progress, &wanted, &fence}; }
 };
 
-/// A mover over a real host pool of one slab a tier, whose device misbehaves as told.
+/// A mover over a real host pool of one slab a tier. Its device misbehaves when told to.
 class MoverWorld {
  public:
   static constexpr Bytes kSlot = kKiB * 16;

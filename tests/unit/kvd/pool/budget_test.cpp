@@ -10,7 +10,7 @@ namespace {
 
 using testing::ElementsAre;
 
-/// Four slabs; what is asked of them is asked with the quotas as they are then.
+/// Four slabs. Each question applies the quotas that hold at that moment.
 class BudgetTest : public testing::Test {
  protected:
   BudgetTest() { EXPECT_TRUE(book_.add_class(kSmall, Bytes(256)).ok()); }

@@ -46,7 +46,7 @@ class ReferencePool {
   [[nodiscard]] std::string compare(const TierPool& pool,
                                     const std::vector<DomainId>& domains) const;
 
-  /// For choosing what to do next.
+  /// What the test needs to choose its next action.
   [[nodiscard]] std::vector<SlotId> slots_in(SlotState state) const;
   [[nodiscard]] std::vector<RegionId> regions(SlabUse use) const;
   [[nodiscard]] std::vector<SlabIndex> slabs_as(SlabUse use) const;
@@ -79,9 +79,9 @@ class ReferencePool {
   [[nodiscard]] std::int64_t guaranteed(DomainId domain) const;
   /// Slabs it holds, or whose memory its engines were given.
   [[nodiscard]] std::int64_t home(DomainId domain) const;
-  /// Slabs nobody holds or knows that other domains' guarantees leave to it.
+  /// Free slabs that no engine knows and that other domains' guarantees leave to it.
   [[nodiscard]] std::int64_t fresh_room(DomainId domain) const;
-  /// Slabs that have to get new memory for it.
+  /// Slabs that must get new memory before it may have them.
   [[nodiscard]] std::int64_t renewals(DomainId domain, std::int64_t beyond_held) const;
   [[nodiscard]] std::string follow_renewals(const TierPool& pool, DomainId domain,
                                             std::int64_t beyond_held);

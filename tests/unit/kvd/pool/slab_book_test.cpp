@@ -13,7 +13,7 @@ using testing::ElementsAre;
 constexpr SlabIndex kFirst{0}, kSecond{1};
 constexpr SlotStates kAny = any_of(SlotState::kFilling, SlotState::kOpen, SlotState::kSealed);
 
-/// Three slabs, each good for four slots of kSmall or two of kLarge.
+/// Three slabs, each with room for four slots of kSmall or two of kLarge.
 class SlabBookTest : public testing::Test {
  protected:
   SlabBookTest() {

@@ -24,7 +24,7 @@ ErrorCode lease(TierPool& pool, std::uint64_t id, DomainId domain, Bytes bytes) 
   return ErrorCode::kOk;
 }
 
-/// As when its engine frees it, or is gone.
+/// Releases it, as when its engine frees it or has gone.
 void give_back(TierPool& pool, std::uint64_t id) {
   for (const SlabView& slab : pool.slabs()) {
     if (slab.region == RegionId(id)) pool.set_mapped(slab.index, kEngine, false);
@@ -154,7 +154,7 @@ TEST(TierPoolRenewal, WhereGuaranteesShareThePoolOutASlabKeepsItsDomain) {
   EXPECT_THAT(sut.take_renewals(), IsEmpty());
 }
 
-/// A start found memory for the first two slabs alone.
+/// At the start there was memory only for the first two slabs.
 TierPool short_pool(std::uint32_t slabs, Quotas quotas = {}) {
   std::vector<SlabIndex> missing;
   for (std::uint32_t i = 2; i < slabs; ++i) missing.emplace_back(i);

@@ -85,7 +85,7 @@ TEST(LayerKv, RefusesRatesThatAreNone) {
   EXPECT_FALSE(kSut.decide(snapshot).ok());
 }
 
-// As many seconds as tokens, one layer, nothing to gain from retaining it.
+// Prefill takes one second a token, with one layer, so retaining it gains nothing.
 AdmissionSnapshot plain(std::int64_t total_blocks, std::int64_t free_blocks) {
   AdmissionSnapshot snapshot;
   snapshot.costs = {1, 1, 1, 1, {1e9}, 0.5, 0, 1, 1, 2};

@@ -116,7 +116,7 @@ TEST(MeasuredCrossover, NobodyWaitsPastTheTimeOfComputing) {
   EXPECT_GT(AlwaysLoadPolicy().patience(costs), Seconds(1e9));
 }
 
-/// Decisions for the other choice, of so many.
+/// How many of this many decisions are the other choice.
 int explored(double bandwidth, int decisions) {
   const MeasuredCrossoverPolicy sut;
   LoadMemory memory;

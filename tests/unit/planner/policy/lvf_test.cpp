@@ -155,7 +155,7 @@ TEST(Lvf, OnePassedOverTooOftenAndTooLargeHasRoomMadeForIt) {
   EXPECT_EQ(decision.preempted, (Indices{3}));
 }
 
-// Small requests keep coming and overtake; the large one must run all the same.
+// Small requests keep coming and overtake the large one, which must run nevertheless.
 TEST(Lvf, AgeingBoundsHowOftenARequestIsPassedOver) {
   const std::uint64_t seed = test_seed();
   SCOPED_TRACE(::testing::Message() << "seed " << seed);

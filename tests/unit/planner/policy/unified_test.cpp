@@ -219,7 +219,8 @@ TEST(Unified, GoalsOfOneClassDifferByLessThanATwofold) {
   EXPECT_EQ(sut.decide(of, kNow, {}).preempted, (Indices{1}));
 }
 
-/// Its client shows tokens when they come: the last one did `ago`, and a second is too long.
+/// The client shows tokens when they come. The last one came `ago`, and a gap of a second is too
+/// long.
 RotationRequest seen_at_once(RotationRequest made, double ago) {
   made.t_last = kNow - Seconds(ago);
   made.gap = Seconds(1);

@@ -6,7 +6,7 @@
 
 namespace kvd::planner::testing {
 
-/// The best plan by trying all of them; an oracle for few requests.
+/// Finds the best plan by trying all of them; an oracle for few requests.
 struct Exhaustive {
   std::vector<std::size_t> choice;
   double latency = 0;

@@ -9,7 +9,7 @@ namespace {
 // The rate of a PCIe 4 link, the slowest that is common. The first bursts should not take too long,
 // since long ones hurt.
 constexpr double kFirstBytesPerSecond = 25e9;
-// One measurement covers bursts until they have taken this long together.
+// A measurement ends when the bursts in it have taken this long together.
 constexpr Nanoseconds kMeasured = std::chrono::microseconds(500);
 
 }  // namespace
@@ -31,8 +31,8 @@ void BurstSize::on_burst(Bytes bytes, Nanoseconds elapsed) {
   measured_bytes_ += bytes;
   measured_time_ += elapsed;
   if (measured_time_ < kMeasured) return;
-  // Moves half way only: a single odd measurement, as when another process has the link, does not
-  // decide alone.
+  // Moves only half way, so that a single odd measurement, as when another process uses the link,
+  // does not decide alone.
   size_ = Bytes((size_.value + at_rate().value) / 2);
   measured_bytes_ = Bytes(0);
   measured_time_ = Nanoseconds(0);

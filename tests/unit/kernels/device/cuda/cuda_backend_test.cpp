@@ -21,8 +21,8 @@
 #include "tests/contract/device/device_fixture.hpp"
 #include "tests/unit/kernels/device/cuda/fake_driver.hpp"
 
-/// What the contract cannot say of all backends: errors of the driver, lost devices, what is kept
-/// and what is given back. Copies themselves: tests/contract/device.
+/// Tests what the contract of all backends leaves open: errors of the driver, lost devices, what is
+/// kept and what is given back. Copies themselves: tests/contract/device.
 namespace kvd::kernels {
 namespace {
 
@@ -54,7 +54,7 @@ class SharedPage {
 
 constexpr Bytes kPage{SharedPage::kSize};
 
-/// A clock that stands still, shows how often it was read, and can hold up who reads it.
+/// A clock that stands still, counts how often it is read, and can hold up its reader.
 class WatchedClock final : public Clock {
  public:
   [[nodiscard]] TimePoint now() const override {
@@ -63,7 +63,7 @@ class WatchedClock final : public Clock {
     return time_.now();
   }
   void advance(Nanoseconds by) { time_.advance(by); }
-  /// Nobody learns the time while this lives.
+  /// While this lives, reads of the clock do not return.
   [[nodiscard]] std::unique_lock<std::mutex> hold() { return std::unique_lock(gate_); }
   /// A queue reads the clock over and over only while it waits for the device.
   void wait_for_reads(int more) const {
@@ -289,7 +289,7 @@ TEST(CudaBackend, DramOfAnEarlierProcessIsUsedAgain) {
   EXPECT_EQ(reinterpret_cast<const std::byte*>(empty->address)[77], std::byte{0});
 }
 
-/// HBM of a process that has ended, with a pattern; its descriptor alone is there.
+/// HBM of a process that has ended, with a pattern; only its descriptor is left.
 UniqueFd hbm_of_before(Bytes size, unsigned salt) {
   auto before = make();
   const Slab old = slab_or_die(*before, Tier::kHbm, size);
@@ -429,7 +429,7 @@ TEST(CudaBackend, DramOnANumaNodeIsNotInheritedByForks) {
   EXPECT_EQ(status, 0) << "the child sees the slab";
 }
 
-// As in a container that forbids memory policies, and as with a device that has no such memory.
+// Like a container that forbids memory policies, and like a device that has no such memory.
 TEST(CudaBackend, DramIsMemfdsWhereTheNumaNodeIsRefused) {
   for (const char* why :
        {"FAKECUDA_FAIL=cuMemCreate:1:800,cuMemCreate:2:800", "FAKECUDA_HOST_NUMA=0"}) {
@@ -456,7 +456,7 @@ TEST(CudaBackend, AnExportedSlabIsTheSameMemory) {
   auto fd = backend->export_slab(device.handle);
   ASSERT_TRUE(fd.ok());
 
-  // As a client does, at an address of its own.
+  // Maps the slab as a client does, at an address of its own.
   const cuda::Driver& driver = *cuda::Driver::load().value();
   const auto chosen = cuda::find_device(driver, {backend->identity()->uuid, 0}).value();
   const auto context = cuda::PrimaryContext::retain(driver, chosen);
@@ -623,7 +623,7 @@ TEST_F(CudaCopies, FencesInAnAdoptedPageAreWrittenWithTheirBatches) {
   EXPECT_EQ(page_.word(2).load(), 0u);
 }
 
-/// Bursts of eight parts, which go to two streams in turn.
+/// The batch has bursts of eight parts, which go to two streams in turn.
 CudaConfig in_parts() {
   CudaConfig config;
   config.burst_time = Nanoseconds(0);
@@ -648,8 +648,8 @@ TEST_F(CudaCopies, AFenceOfTheDeviceComesAfterTheBytesOfAllParts) {
   }
 }
 
-/// Batches that are written to one place, each as long as a burst or a part of one: whether the
-/// last of them was always the last there.
+/// Batches write to the same place, each as long as a burst or a part of one. Returns whether the
+/// last batch always had the last word there.
 class CudaOrder : public CudaCopies {
  protected:
   static constexpr Bytes kLength = kKiB * 256;
@@ -699,7 +699,7 @@ TEST_F(CudaOrder, BatchesOfOneBurstHaveNone) {
   EXPECT_FALSE(last_is_last(cuda::BurstOrder::kGated, kMiB, 1000));
 }
 
-/// Layers of blocks: so many rows of one length, side by side at one end and far apart at the
+/// Layers of blocks: this many rows of one length, side by side at one end and far apart at the
 /// other.
 std::vector<CopyExtent> rows_of(std::uintptr_t to, std::uintptr_t from, std::size_t rows,
                                 Bytes length, Bytes to_pitch, Bytes from_pitch) {
@@ -881,7 +881,7 @@ TEST_F(CudaCopies, PagesThatMakeNoSenseAreRefused) {
 
 TEST_F(CudaCopies, ARefusedBatchFailsAloneAndUnfenced) {
   CudaConfig config;
-  config.burst_time = Nanoseconds(0);  // of so many bytes that a batch is one call
+  config.burst_time = Nanoseconds(0);  // so large that a batch is one call
   config.burst = kMiB * 16;
   open("FAKECUDA_FAIL=cuMemcpyBatchAsync:2:1", config);
   ASSERT_TRUE(copy(*backend_, in(1)).status.ok());
@@ -910,7 +910,7 @@ TEST_F(CudaCopies, AStickyErrorFailsEverythingAndFencesNothing) {
   }
   EXPECT_EQ(page_.word(0).load(), 0u);
   expect_lost("(719)");
-  // What a stray copy may touch stays, whoever lets go of it.
+  // Memory that a stray copy may touch stays, whoever releases it.
   backend_->release_page(page_.start(), {});
   EXPECT_TRUE(backend_->destroy_slab(host_.handle).ok());
   EXPECT_TRUE(backend_->destroy_slab(device_.handle).ok());
@@ -961,7 +961,7 @@ CudaConfig in_small_bursts() {
 class CudaGate : public CudaCopies {
  protected:
   void submit_all(int batches) {
-    const auto held = clock_.hold();  // so that all are there when the queue begins
+    const auto held = clock_.hold();  // so that all batches are there when the queue begins
     for (int i = 0; i < batches; ++i) {
       ASSERT_TRUE(backend_->submit(in(++ticket_, 0, kBurst)).ok());
     }
@@ -977,7 +977,7 @@ TEST_F(CudaGate, BurstsAreQueuedWhileOneRuns) {
   expect_lost("(700)");
 }
 
-// And here only the watchdog's verdict that it did not. Two bursts stand before a closed gate then.
+// Here only the watchdog decides that it did not. Two bursts then stand before a closed gate.
 TEST_F(CudaGate, NoMoreThanThreeBurstsAreQueuedOnTheDevice) {
   open("FAKECUDA_STALL=h2d FAKECUDA_FAIL=cuMemcpyBatchAsync:4:700", in_small_bursts(), clock_);
   submit_all(5);
@@ -1068,7 +1068,7 @@ TEST_F(CudaGate, WhereStreamsDoNotWaitOnMemoryTheCpuMakesTheGap) {
 TEST_F(CudaCopies, SmallBatchesShareABurst) {
   open("FAKECUDA_STALL=h2d FAKECUDA_FAIL=cuMemcpyBatchAsync:4:700", {}, clock_);
   {
-    const auto held = clock_.hold();  // and with it the queue, until all batches are there
+    const auto held = clock_.hold();  // which holds the queue until all batches are there
     for (std::uint64_t t = 1; t <= 10; ++t) ASSERT_TRUE(backend_->submit(in(t, 0, kKiB * 64)).ok());
   }
   wait_while_time_passes(*backend_, clock_, 10);

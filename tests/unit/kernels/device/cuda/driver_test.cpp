@@ -97,7 +97,7 @@ INSTANTIATE_TEST_SUITE_P(Results, DriverInit,
                                            InitCase{802, ErrorCode::kUnavailable, "fabricmanager"},
                                            InitCase{999, ErrorCode::kDeviceError, "restart kvd"}));
 
-// By version: 13.0's batch, 12.8's, none.
+// By version of the driver: the batch of 13.0, that of 12.8, none.
 TEST(Driver, OfAnOlderCudaIsAskedForNothingNewer) {
   for (const int version : {12000, 12080, 13000}) {
     const FakeDriver fake("FAKECUDA_DRIVER_VERSION=" + std::to_string(version));
@@ -165,7 +165,7 @@ TEST_P(BatchForms, CopiesMoveTheirBytes) {
   const std::span<std::byte> bytes(reinterpret_cast<std::byte*>(host->address()), kMiB.size() * 2);
   fill_pattern(bytes.first(kMiB.size()), 3);
 
-  // In two pieces each, and back to the other half.
+  // Copies two pieces each, and back to the other half.
   const std::size_t half = kMiB.size() / 2;
   const CUdeviceptr device = range->address();
   CopyList in{

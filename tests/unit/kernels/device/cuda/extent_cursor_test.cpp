@@ -132,7 +132,7 @@ void join(const CopyList& list, const std::vector<CopyExtent>& extents, Bytes sp
   }
 }
 
-// Whatever the extents: the pieces are those bytes, once each and in order, within all limits.
+// For any extents, the pieces are exactly their bytes, once each and in order, within all limits.
 TEST(ExtentCursor, PiecesAreTheExtentsWithinTheLimits) {
   const std::uint64_t seed = std::random_device{}();
   SCOPED_TRACE(::testing::Message() << "seed " << seed);

@@ -39,7 +39,8 @@ class HostBackendTest : public ::testing::Test {
     return batch_of(ticket, kIn, {{hbm_.address, dram_.address, length}});
   }
   CopyBatch out(std::uint64_t ticket, Bytes length) {
-    const std::size_t half = kMiB.size() * 2;  // apart from what in() touches, up to its half
+    const std::size_t half =
+        kMiB.size() * 2;  // apart from the fields that in() touches, up to its half
     return batch_of(ticket, kOut, {{dram_.address + half, hbm_.address + half, length}});
   }
 
@@ -189,7 +190,7 @@ TEST_F(HostBackendTest, DestructionDropsTheQueueAndCopiesNothingAfterwards) {
   EXPECT_EQ(word.load(), 0u);
   // A joined thread may stay listed for a moment, a forgotten one stays for good.
   while (threads() > threads_before) std::this_thread::yield();
-  // At one byte a second no more than the first piece can have moved.
+  // At one byte a second only the first piece can have moved.
   const auto rest =
       std::span(static_cast<std::byte*>(peer), hbm_.size.size()).subspan(CopyQueue::kPiece.size());
   EXPECT_TRUE(all_zero(rest));

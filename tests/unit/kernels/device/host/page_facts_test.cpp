@@ -45,7 +45,7 @@ TEST(PageFactsTest, KnowsWhichSettingsAllowHugeSharedPages) {
   EXPECT_TRUE(shmem_huge_allowed("[always] within_size advise never deny force"));
 }
 
-// Where the default is 1 GiB, a slab of less cannot be made without the size.
+// If the default is 1 GiB, a smaller slab cannot be made without naming the size.
 TEST(PageFactsTest, AsksForHugePagesByTheirSize) {
   EXPECT_EQ(memfd_page_flags(PageKind::kHugetlb), MFD_HUGETLB | MFD_HUGE_2MB);
   EXPECT_EQ(memfd_page_flags(PageKind::kTransparentHuge), 0u);

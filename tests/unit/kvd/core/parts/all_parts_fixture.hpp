@@ -5,7 +5,7 @@
 
 namespace kvd::core {
 
-/// For the parts at the end of the list, which stand on all the others.
+/// A fixture for the parts at the end of the list, which need all the others.
 class AllPartsTest : public PartsTest, protected Parts {
  protected:
   explicit AllPartsTest(Config config = small_config())
@@ -22,7 +22,7 @@ class AllPartsTest : public PartsTest, protected Parts {
     made.rank = rank;
     return made;
   }
-  /// The answer to it; none: it waits.
+  /// The answer to it; none when it waits.
   std::optional<Reply> answer_to(const Command& asked) {
     for (const Reply& reply : emitted<Reply>()) {
       if (reply.reply_to == asked.reply_to) return reply;

@@ -127,7 +127,7 @@ class BlocksModel : public StoreTest {
     row.id = sut.name(tables[t], number, EntryId(++keys));
     moved.insert(row.id);
   }
-  /// A row that has a key, of another table or cached, goes on in this one.
+  /// A row that has a key, of another table or cached, becomes the next one of this table.
   void share(std::size_t t) {
     NaiveRows known = cached;
     for (const NaiveRows& rows : naive) known.insert(known.end(), rows.begin(), rows.end());
@@ -167,7 +167,7 @@ class BlocksModel : public StoreTest {
       cached.pop_back();
     }
   }
-  /// All that is parked leaves HBM, where it may.
+  /// All parked blocks leave HBM where they may.
   void leave_parked(std::size_t t) {
     for (const auto& row : NaiveRows(naive[t])) {
       if (!row->id) continue;

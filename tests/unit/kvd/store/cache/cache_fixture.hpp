@@ -34,7 +34,7 @@ class CacheTest : public StoreTest {
     }
     return {};
   }
-  /// Sealed blocks of as many tokens, in HBM.
+  /// Sealed blocks of this many tokens, in HBM.
   void compute(BlockTable& table, std::uint32_t count, DomainId domain = kA) {
     std::uint32_t i = table.size();
     blocks.extend(table, taker(domain), count * kGroups);
@@ -43,7 +43,8 @@ class CacheTest : public StoreTest {
       blocks.settle(table, i++, Tier::kHbm, true);
     }
   }
-  /// As many leading blocks of the table as can, from `first` on. Returns how many were named.
+  /// Names the table's leading blocks, from `first` on, as far as possible. Returns how many were
+  /// named.
   std::uint32_t name(BlockTable& table, const std::vector<Digest>& chain, std::uint32_t first = 0,
                      const KeySpace& space = space_of(1)) {
     std::uint32_t named = 0;

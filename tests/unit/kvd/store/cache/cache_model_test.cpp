@@ -89,7 +89,7 @@ class CacheHistories : public CacheTest {
     one.named = std::min(one.named, kept);
     if (kept == 0) requests.remove_if([&](const Request& each) { return &each == &one; });
   }
-  /// A block of all groups, or of one alone, goes to DRAM, or leaves HBM.
+  /// A block, of all groups or of one, is copied to DRAM or leaves HBM.
   void move() {
     if (requests.empty()) return;
     Request& one = any_request();
@@ -120,7 +120,7 @@ class CacheHistories : public CacheTest {
              other.second.in[tier];
     });
   }
-  /// One row leaves: which, the policy says. It is one that nobody names and nothing follows.
+  /// The row that the policy chooses leaves. It is one that nobody names and that no row follows.
   void evict_one() {
     const std::size_t tier = any(kTiers);
     std::map<SlotId, Path> may_leave;

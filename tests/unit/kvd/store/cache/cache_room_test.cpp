@@ -14,7 +14,7 @@ using ::testing::SizeIs;
 constexpr Bytes kTier{4096};  ///< 16 rows of two slots
 constexpr Bytes kOneSlab{1024};
 
-/// What nobody names any more of domain kA is in both tiers.
+/// Rows of domain kA that nobody names any more, in both tiers.
 class CacheRoomTest : public CacheTest {
  protected:
   enum class Where : std::uint8_t { kHbm, kBoth };
@@ -41,7 +41,7 @@ class CacheRoomTest : public CacheTest {
     truncate(table);
     return count;
   }
-  /// What is being zeroed is, and whoever maps it unmaps it.
+  /// Ends all zeroing, and has the engines unmap slabs that are to be unmapped.
   void zero() {
     for (std::vector<Scrub> scrubs = ordered<Scrub>(); !scrubs.empty();) {
       for (const Scrub& scrub : scrubs) {

@@ -75,7 +75,7 @@ void KeptRowsTest::random_history(bool hbm) {
   SCOPED_TRACE("seed " + std::to_string(seed));
   std::mt19937_64 random(seed);
   const auto maybe_follow = [&] {
-    if (random() % 3 == 0) begin();  // it is still being read when the next happens
+    if (random() % 3 == 0) begin();  // the row is still being read when the next thing happens
     if (random() % 3 == 0) follow();
   };
   for (int round = 0; round < 2000; ++round) {
@@ -109,7 +109,7 @@ void KeptRowsTest::random_history(bool hbm) {
   }
 }
 
-/// Also of rows that HBM alone has.
+/// The same holds for rows that only HBM has.
 class KeptHbmRowsTest : public KeptRowsTest {
  protected:
   KeptHbmRowsTest() : KeptRowsTest(true) {}
@@ -211,7 +211,7 @@ TEST_F(KeptHbmRowsTest, ARowIsToldInHbmUntilDramHasIt) {
   check_written();
 }
 
-// As where eager copies bring it to DRAM: its bytes need not be read twice.
+// The row comes to DRAM as eager copies bring it there: its bytes need not be read twice.
 TEST_F(KeptHbmRowsTest, WhatHasJustComeToHbmIsNotToldBeforeDramCanHaveIt) {
   BlockTable table{kGroups};
   compute(table, 2);
@@ -289,7 +289,7 @@ TEST_F(KeptHbmRowsTest, AChainOverBothTiersIsFoundAndWithoutItsDramNot) {
   for (const KeptRow& row : headless) tiers.free(row.tier, row.slots);
 }
 
-// At every moment what is written down is what the tiers have, whatever happened.
+// At every moment the records agree with what the tiers have, whatever happened.
 TEST_F(KeptRowsTest, RandomHistoriesNeverLeaveAWrongRecord) { random_history(false); }
 TEST_F(KeptHbmRowsTest, RandomHistoriesNeverLeaveAWrongRecord) { random_history(true); }
 

@@ -180,7 +180,7 @@ TEST_F(DiskDirectoryTest, ForgottenSlotsAreTakenAwayWithoutBeingEmptied) {
   EXPECT_FALSE(sut.sweep(9));
 }
 
-// What is told of blocks agrees with a plain map, whatever comes.
+// The changes that are told agree with a plain map, whatever happens.
 TEST(DiskDirectoryModel, RandomUseLosesAndInventsNothing) {
   for (std::uint32_t seed = 1; seed <= 200; ++seed) {
     SCOPED_TRACE(seed);

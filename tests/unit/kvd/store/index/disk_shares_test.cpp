@@ -61,7 +61,7 @@ TEST(DiskShares, WhoJoinedTheClassOfAnotherGetsNothingOfIt) {
 }
 
 TEST(DiskShares, WhatADomainWithinItsShareUsesStays) {
-  // The second has told of the model of the first, too, and has much else.
+  // The second domain has named the first one's model as well, and has many other blocks.
   const std::vector<DiskUse> all{use(1, {kFirst, kSecond}, 40), use(2, {kSecond}, 24)};
   EXPECT_EQ(asks(all, 3, DomainId(3)), 2u) << "though it is the smaller one";
 }

@@ -39,7 +39,7 @@ class Tier : public ::testing::Test {
     sut->added(ids[number]);
     sut->may_leave(ids[number]);
   }
-  /// As a lookup does: while it is leased.
+  /// Touches the block as a lookup does: while it is leased.
   void touch(std::size_t number, std::uint16_t uses = 1) {
     sut->must_stay(ids[number]);
     entries[ids[number]].last = clock += 1e-3;
@@ -92,7 +92,7 @@ TEST_F(Tier, WhatIsPopularStaysForAsLongAsItsClassSays) {
   use(EvictionKind::kDefault);
   arrive(100);
   touch(1, 2);
-  // In place of each that leaves another comes: a turnover is 100 of them.
+  // For each block that leaves another one comes, so a turnover is 100 of them.
   std::size_t stored = 0;
   for (;;) {
     const std::size_t left = leave();
@@ -104,7 +104,7 @@ TEST_F(Tier, WhatIsPopularStaysForAsLongAsItsClassSays) {
   EXPECT_LE(stored, 100u + 55u);
 }
 
-// All that is there is popular, and so outranks each that comes.
+// All blocks that are there are popular, so they outrank each new one.
 TEST_F(Tier, WhatIsNewStaysForAnEighthOfATurnover) {
   use(EvictionKind::kDefault);
   arrive(160);

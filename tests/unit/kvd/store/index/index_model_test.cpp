@@ -12,7 +12,7 @@
 namespace kvd::store {
 namespace {
 
-/// A block goes by its space and its path from the first block.
+/// A block is identified by its space and its path from the first block.
 using Path = std::pair<SpaceId, std::vector<std::uint64_t>>;
 
 struct NaiveBlock {

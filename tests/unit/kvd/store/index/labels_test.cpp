@@ -31,7 +31,7 @@ Label label(std::uint32_t number, std::size_t tokens = 4) {
   return {digest(number), digest(number + 1000), "", std::vector<std::uint32_t>(tokens, number)};
 }
 
-/// Somebody who follows the changes a few at a time.
+/// A follower that reads a few changes at a time.
 struct Follower {
   Labels::Cursor seen;
   std::map<Digest, TierSet> view;
@@ -163,8 +163,8 @@ TEST(Labels, OfManyBlocksComePartByPart) {
   EXPECT_EQ(follower.view.size(), 100u);
 }
 
-// Blocks come and go at random, and followers hear of it now and then, and in small parts: who has
-// heard all knows where each block is.
+// Blocks come and go at random. Followers read the changes now and then, in small parts. A follower
+// that has read all of them knows where each block is.
 TEST(Labels, FollowersKnowWhereEachBlockIs) {
   const char* given = std::getenv("KVD_TEST_SEED");
   const std::uint64_t seed = given != nullptr ? std::strtoull(given, nullptr, 10) : 20261129;

@@ -15,7 +15,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-/// Which kinds of orders there are, in their order.
+/// The kinds of the orders, in sequence.
 std::vector<std::size_t> kinds(Orders& orders) {
   std::vector<std::size_t> found;
   orders.drain([&](auto order) { found.push_back(Order(std::move(order)).index()); });

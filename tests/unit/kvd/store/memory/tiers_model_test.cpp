@@ -24,7 +24,7 @@ class TiersModel : public StoreTest {
     bool dying = false;
     std::vector<std::vector<SlotId>> grants;
   };
-  /// What was given up, and what may still touch it.
+  /// Slots that were given up, and what may still touch them.
   struct Given {
     EngineId engine;
     std::uint64_t iteration = 0;
@@ -36,7 +36,7 @@ class TiersModel : public StoreTest {
   std::vector<Given> given;
   std::vector<Scrub> scrubs;
   std::set<SlotId> of_the_dead;         ///< not zeroed since
-  std::map<SlabIndex, DomainId> bytes;  ///< whose may be in the slab
+  std::map<SlabIndex, DomainId> bytes;  ///< the domain whose bytes may be in the slab
   std::uint32_t last_engine = 100;
   std::size_t granted_slots = 0, zeroed_slots = 0, zeroed_slabs = 0;
   std::mt19937_64 random{
@@ -152,7 +152,8 @@ class TiersModel : public StoreTest {
     bytes.erase(slab);
     std::erase_if(of_the_dead, [&](SlotId slot) { return slot.slab() == slab; });
   }
-  /// What the shell is told: slabs are unmapped and renewed at once, zeroing takes a while.
+  /// Does what the shell is told: slabs are unmapped and renewed at once, and zeroing takes a
+  /// while.
   void carry_out() {
     tiers.order_renewals();
     orders.drain([&](auto order) {

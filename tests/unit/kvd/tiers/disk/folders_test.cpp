@@ -1,4 +1,4 @@
-// What the folders of all classes take together.
+// The disk space of all classes' folders together.
 #include "kvd/tiers/disk/files/folders.hpp"
 
 #include <fcntl.h>
@@ -25,7 +25,7 @@ class FoldersTest : public testing::Test {
   [[nodiscard]] std::string of(char letter, const std::string& file = "") const {
     return path_ + "/" + name(letter) + "/" + file;
   }
-  /// A folder of an earlier life, that many seconds old.
+  /// A folder of an earlier run, this many seconds old.
   void leave(char letter, int segments, int age) const {
     fs::create_directory(of(letter));
     std::ofstream(of(letter, "lock")) << 1;

@@ -28,7 +28,8 @@ Record record(std::uint32_t slot) {
 
 UniqueFd copy_of(const UniqueFd& file) { return UniqueFd(::fcntl(file.get(), F_DUPFD_CLOEXEC, 0)); }
 
-/// Slots that a daemon finds that takes the file over now. Everything else of them is looked at.
+/// The slots that the next daemon finds when it takes the file over now. All their other fields are
+/// checked.
 std::vector<std::uint32_t> found(State& state) {
   std::vector<std::uint32_t> slots;
   EXPECT_EQ(state.each([&](std::uint32_t, const Record& one) {
@@ -39,7 +40,7 @@ std::vector<std::uint32_t> found(State& state) {
   return slots;
 }
 
-/// As left by a daemon that was killed at this instant.
+/// The file as a daemon leaves it that is killed at this instant.
 std::vector<std::uint32_t> found_after_kill(const State& state) {
   auto other = State::create(kSlab);
   EXPECT_TRUE(other.ok());

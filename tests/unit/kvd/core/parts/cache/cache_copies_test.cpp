@@ -26,7 +26,7 @@ class CacheCopiesTest : public PrefixesFixture {
       EXPECT_TRUE(cache_copies.on_copy({copy.ticket, ok, kSlot, Nanoseconds(1000)}));
     }
   }
-  /// By one that does not begin with it.
+  /// Waits by way of a request that does not begin with it.
   Found found(Session& session, std::int64_t prompt, std::uint8_t text) {
     Request& request = asked(session, prompt, text);
     const Found what = ground.prefixes.find(request);

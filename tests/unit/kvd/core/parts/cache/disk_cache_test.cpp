@@ -479,7 +479,7 @@ std::vector<DiskFound::Block> many_blocks(std::uint32_t count) {
   return blocks;
 }
 
-// A quarter of a million may be told at once, and the control thread has others to serve.
+// A quarter of a million blocks may be told at once, and the control thread has others to serve.
 TEST_F(DiskCacheTest, WhatAnEarlierDaemonWroteIsLearnedOverSeveralEvents) {
   Session& session = attach();
   leave_in_dram(session, 8, 7);
@@ -534,7 +534,7 @@ class LargeDiskTest : public DiskCacheTest {
   LargeDiskTest() : DiskCacheTest(large_and_not_to_be_written()) {}
 };
 
-// None of them takes one of the writes that may be under way.
+// None of them uses one of the writes that may be under way.
 TEST_F(LargeDiskTest, AnEventLooksForAFewOfTheRowsThatAreOffered) {
   Session& session = attach();
   tell(submit(session, 9, 8), 1);

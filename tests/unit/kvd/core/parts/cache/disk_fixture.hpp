@@ -15,7 +15,7 @@ inline Config with_disk() {
   return config;
 }
 
-/// Blocks that are on disk alone.
+/// Blocks that are only on disk.
 class DiskFixture : public PrefixesFixture {
  protected:
   explicit DiskFixture(Config config = with_disk()) : PrefixesFixture(std::move(config)) {}
@@ -30,7 +30,7 @@ class DiskFixture : public PrefixesFixture {
     disk.classes().on_found(blocks);
     (void)disk.go_on();
   }
-  /// In DRAM, and begun with once more.
+  /// Blocks in DRAM that a second request has asked for.
   void leave_touched(Session& session, std::int64_t prompt, std::uint8_t text) {
     leave_in_dram(session, prompt, text);
     Request& again = asked(session, prompt + 1, text);
@@ -45,7 +45,7 @@ class DiskFixture : public PrefixesFixture {
     finish(written());
     ground.store.cache.clear();
   }
-  /// An engine whose files are open, and a text of so many tokens that is on disk alone.
+  /// An engine whose files are open, and a text of this many tokens that is only on disk.
   Session& with_on_disk(std::int64_t prompt) {
     Session& session = attach();
     tell(submit(session, 9, 8), 1);
@@ -66,7 +66,7 @@ class DiskFixture : public PrefixesFixture {
               all.begin() + static_cast<std::ptrdiff_t>(std::exchange(seen, all.size())));
     return all;
   }
-  /// What is ordered since the last call.
+  /// The orders since the last call.
   std::vector<WriteDisk> written() {
     disk.write_ahead();
     return fresh<WriteDisk>(writes_seen);

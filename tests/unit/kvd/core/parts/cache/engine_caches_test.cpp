@@ -27,7 +27,7 @@ class EngineCachesTest : public PartsTest {
     return reply != nullptr ? reply->value : UINT64_MAX;
   }
   Command command(const Session& session) { return {session.id, ReplyTo(1), TimePoint{1}, {}}; }
-  /// To look up and drop alone.
+  /// A cache only for lookups and drops.
   OpenCache without_region(Bytes block) {
     OpenCache open;
     open.fingerprint = Fingerprint{Digest{{1}}};
@@ -101,7 +101,7 @@ TEST_F(EngineCachesTest, ShapesOfOneDomainCostOthersNeitherTheirBlocksNorTheirNe
   }
 }
 
-// Shapes that engines of before have left cached count as well: but then it is their own to go.
+// Shapes that earlier engines have left cached count as well, but they are then its own to give up.
 TEST_F(EngineCachesTest, ADomainThatHasManyShapesCachedGivesUpItsOwn) {
   Session& honest = attach(kB, 2, false);
   ASSERT_TRUE(ground.store.tiers.remove_class(kClass)) << "its number is given anew";
@@ -131,7 +131,7 @@ TEST_F(EngineCachesTest, FindNothingOfRequestsThatHaveTheSameClassAndFingerprint
   sut.on_open(command, open);
   const CacheId id(told());
   const store::KeySpace placed = session.leases.caches.at(id).space;
-  // A request's rows on device 0: the second one is found behind the first alone.
+  // A request's rows on device 0. The second row is found only behind the first one.
   const store::KeySpace of_requests{placed.fingerprint, placed.domain, placed.model_class, 0};
   const store::Taker taker{placed.model_class, placed.domain, session.id, kCacheBlock, kFirst};
   const auto grant = ground.store.tiers.take(Tier::kDram, taker, 2);

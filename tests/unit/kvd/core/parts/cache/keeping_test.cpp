@@ -35,7 +35,7 @@ class KeepingTest : public PrefixesFixture {
     EXPECT_EQ(*ground.classes.of(shape_of_all()), kClass);
   }
 
-  /// What is ordered at the end of an event.
+  /// The orders at the end of an event.
   std::vector<KeepRows> told() {
     effects.clear();
     keeping.tell();
@@ -48,7 +48,7 @@ class KeepingTest : public PrefixesFixture {
     }
     return slots;
   }
-  /// As an earlier daemon has written it down. Slots are neighbours from `first` on.
+  /// Records as an earlier daemon has written them. Slots are neighbours from `first` on.
   KeptBlocks left(std::uint32_t number, Tier tier, SlabIndex slab, std::uint32_t first,
                   DomainId domain = kA) {
     KeptBlocks blocks{shape_of_all(), {}};

@@ -31,7 +31,7 @@ class PrefixesFixture : public AllPartsTest {
     tell(request, text, model);
     return request;
   }
-  /// One that decodes, all of its prompt in HBM.
+  /// A request that decodes, with all of its prompt in HBM.
   Request& computed(Session& session, std::int64_t prompt, std::uint8_t text,
                     const Fingerprint& model = kModel) {
     Request& request = asked(session, prompt, text, model);

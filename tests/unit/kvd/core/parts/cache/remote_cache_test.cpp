@@ -28,7 +28,7 @@ class RemoteCacheTest : public DiskFixture {
   }
   std::vector<ReadRemote> fetched() { return fresh<ReadRemote>(fetched_seen); }
   std::vector<FindRemote> asks() { return fresh<FindRemote>(asks_seen); }
-  /// The answer to a question: whether all is there.
+  /// Answers a question: whether all blocks are there.
   void answer(const FindRemote& find, bool there) {
     disk.remote().on_found({find.ticket, std::vector<bool>(find.names.size(), there)});
   }

@@ -19,7 +19,7 @@ class ClaimsPressureTest : public AllPartsTest {
     ground.requests.make_claim(request);
     return request;
   }
-  /// Each slab is half in use: by one request each, in this order.
+  /// Each slab is half in use, by one request each, in this order.
   std::vector<Request*> half_of_each_slab(Session& session) {
     std::vector<Request*> all, kept;
     all.reserve(8);

@@ -124,7 +124,7 @@ TEST_F(ClaimsTest, APausedRequestLeavesWhereNobodyElseCould) {
   EXPECT_TRUE(paused.leaving);
 }
 
-// Nothing of either fits into DRAM.
+// No block of either request fits into DRAM.
 TEST_F(ClaimsTest, WhereDramIsFullTooTheLatestWhoseLayersStreamIsPaused) {
   Session& session = attach();
   session.streaming = true;

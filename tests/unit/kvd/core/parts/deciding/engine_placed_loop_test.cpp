@@ -27,7 +27,7 @@ struct Job {
   std::int64_t length = 1;  ///< of its answer
   bool fresh = false;       ///< came in, and has made no token since
   std::int64_t passed = 0;  ///< prompts that arrived later and began before it
-  std::int64_t ahead = 0;   ///< that waited already when it arrived
+  std::int64_t ahead = 0;   ///< how many waited already when it arrived
 };
 
 /// What vLLM does in a step, as far as memory and time go.
@@ -89,7 +89,7 @@ class Engine {
     const Tokens need =
         job.told.state == State::kParked ? job.told.computed + Tokens(1) : Tokens(1);
     const std::int64_t blocks = pieces(need, kBlockOf);
-    if (blocks > free()) return;  // it stays out, and is asked for again
+    if (blocks > free()) return;  // it stays out, and is asked for again later
     const bool starts =
         job.told.generated == Tokens(0) && !job.fresh && job.told.computed == Tokens(0);
     job.told.state = State::kRunning;
@@ -118,7 +118,8 @@ class Engine {
         ++i;
         continue;
       }
-      if (!grow(id, told.computed + Tokens(tokens))) continue;  // it was the last: it went itself
+      if (!grow(id, told.computed + Tokens(tokens)))
+        continue;  // it was the last one in the list, and left itself
       told.computed += Tokens(tokens);
       (decodes ? last_decodes_ : last_prefill_) += tokens;
       budget -= decodes ? 0 : tokens;
@@ -144,7 +145,8 @@ class Engine {
     for (const auto& [id, job] : jobs_) used += job.told.blocks;
     return kBlocks - used;
   }
-  /// As vLLM: the latest in its list gives way until there is room. False: it was the one itself.
+  /// Acts as vLLM does: the latest in its list gives way until there is room. False: it gave way
+  /// itself.
   bool grow(std::uint64_t id, Tokens tokens) {
     Schedule::Request& told = jobs_.at(id).told;
     const std::int64_t blocks = pieces(tokens, kBlockOf);

@@ -188,7 +188,7 @@ TEST_F(EnginePlacedTest, OneThatCameInIsNoVictimBeforeAToken) {
   told.requests.clear();
   runs(1, 45, milliseconds(300));
   runs(2, 45, milliseconds(20)).max_new =
-      Tokens(12);  // what is left of the answer makes up for no wait
+      Tokens(12);  // the rest of the answer cannot make up for any wait
   waits(3, std::int64_t{16} * 40, milliseconds(600));
   EXPECT_THAT(ask().preempt, IsEmpty());
   told.requests[0].generated += Tokens(1);

@@ -20,14 +20,14 @@ using ::testing::ElementsAre;
 constexpr std::int64_t kSlabBlocks = kSlab / kSlot;  // of an engine with one layer group
 constexpr std::int64_t kHbm = 4 * kSlabBlocks, kBoth = 8 * kSlabBlocks;
 
-/// In blocks. What is said of it holds once it has what it may grow to.
+/// All in blocks. What is said of a request holds once it has the blocks that it may grow to.
 struct Stake {
   std::int64_t held = 0, lacks = 0, in_hbm = 0;
   bool rests = false;  ///< ends after all others
 };
 
-/// Some order of ends exists. Tried is each, by the sets of those that are left: `left` is one, a
-/// bit each.
+/// Whether there is an order in which all can end. Tries every order, by the sets of requests that
+/// are left: `left` is one set, a bit for each request.
 bool can_all_end(const std::vector<Stake>& all, std::uint32_t left,
                  std::vector<std::optional<bool>>& known) {
   if (left == 0) return true;
@@ -60,7 +60,7 @@ bool can_all_end(const std::vector<Stake>& all) {
   return can_all_end(all, static_cast<std::uint32_t>(known.size() - 1), known);
 }
 
-/// All that is announced, and room for the largest to leave.
+/// The sum of all announcements, and room for the largest request to leave.
 bool all_fits(const std::vector<Stake>& all) {
   std::int64_t sum = 0, largest = 0;
   for (const Stake& stake : all) {
@@ -255,7 +255,7 @@ TEST_F(LargerThanHbm, OneThatHbmHoldsIsExpectedToMakeLessThanItAnnounces) {
   EXPECT_EQ(let_in(28).size(), 1u) << "8 blocks";
 }
 
-// Both could be stuck, each with a part of what the other one needs to stream.
+// Both could get stuck, each with a part of what the other one needs to stream.
 TEST_F(LargerThanHbm, OneThatStreamsToItsEndNeedsStagingForIt) {
   EXPECT_THAT(let_in(32), ::testing::IsEmpty()) << "9 blocks";
 }

@@ -27,11 +27,11 @@ class AdmissibleTest : public PartsTest {
   planner::RotationSnapshot snapshot(std::vector<Request*>& index) {
     return sut.rotation_snapshot(kShareA, index);
   }
-  /// One that may grow to as many blocks of each group.
+  /// A request that may grow to this many blocks of each group.
   Request& growing_to(Session& session, std::int64_t blocks) {
     return submit(session, blocks * kBlockTokens - 8, 8);
   }
-  /// Another that runs on the blocks of the request.
+  /// Another request that runs on the blocks of `request`.
   Request& sharing(Session& session, Request& request) {
     Request& other = submit(session, request.goal.prompt.value, request.goal.max_new.value);
     for (std::uint32_t block = 0; block < request.sealed; ++block) {
@@ -69,7 +69,8 @@ class AdmissibleTest : public PartsTest {
 };
 
 TEST_F(AdmissibleTest, AsManyComeInAsCanGrowToTheirEndWithOneOnItsWay) {
-  // 6 are promised: with c more, 6 + c - 32 have to be in DRAM, and c beside for a whole one.
+  // 6 slots are promised. With c more, 6 + c - 32 must fit into DRAM, and c besides for a whole
+  // request.
   Session& session = attach(kA, 1);
   running(session, 16);
   Request& fits = growing_to(session, 29);
@@ -174,7 +175,8 @@ class ReservationsTest : public AdmissibleTest {
 };
 
 TEST_F(ReservationsTest, SoManyComeInAsTheirAnswersAreLikelyToNeed) {
-  // Each is likely to need 2 or 3 blocks, and announces 14: three announce 42 of 32.
+  // Each request is likely to need 2 or 3 blocks, and announces 14. Three of them announce 42, and
+  // there are 32.
   Session& session = attach(kA, 2);
   announcing(session, 2, 14);
   announcing(session, 2, 14);

@@ -127,7 +127,7 @@ TEST_F(RotationTest, WithNobodyInsideTheHeadOfTheQueueComesIn) {
   EXPECT_NE(head.order.claim, 0u) << "there is nobody to spare room for";
 }
 
-// It holds DRAM and its promise: whoever came in beside it could grow until neither fits.
+// It holds DRAM and its promise. A request that came in beside it could grow until neither fits.
 TEST_F(RotationTest, TheHeadWaitsForOneThatIsPausedUnlessItsEngineIsSilent) {
   Session& session = attach();
   Session& other = attach();

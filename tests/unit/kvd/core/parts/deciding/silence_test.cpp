@@ -34,7 +34,7 @@ class SilenceTest : public AllPartsTest {
     session.life.responsive = false;
     return session;
   }
-  /// Somebody waits for what the engine holds.
+  /// A request waits for what the engine holds.
   bool awaited(Session& holder) {
     holder.life.awaited_since.reset();
     sut.evict(holder);

@@ -22,7 +22,7 @@ Want wants(std::int64_t wanted, std::int64_t held = 0) {
 Want waits(std::int64_t least, Nanoseconds age, std::int64_t held = 0) {
   return {.domain = kA, .held = held, .least = least, .wanted = least, .slack = -age};
 }
-/// What its requests would use, that are due so late.
+/// How many slabs the requests would use that are due this late.
 Want uses(std::int64_t wanted, std::chrono::seconds slack, std::int64_t held = 0) {
   return {.domain = kA, .held = held, .wanted = wanted, .slack = slack, .used = {{slack, wanted}}};
 }
@@ -92,7 +92,7 @@ Want idle(std::int64_t soon, std::chrono::seconds goal) {
   return {.domain = kA, .soon = UsedBy{goal, soon}};
 }
 
-// Whoever has it would have to give it back when the request comes, and that takes a while.
+// A domain that has it would have to give it back when the request comes, and that takes a while.
 TEST(FairGrants, LeaveForTheUrgentWhatTheyUseSoon) {
   const std::chrono::seconds chat{5}, batch{600};
   EXPECT_THAT(fair_grants(std::vector{idle(3, chat), uses(40, batch, 16)}, 16, {}),
@@ -132,7 +132,7 @@ TEST(FairGrants, NoGoalGetsAnybodyWhatAnotherDomainHas) {
   EXPECT_THAT(fair_grants(all, 12, {}), ElementsAre(6, 6));
 }
 
-// As much as fills whole grains, however little of the last one it is.
+// Whole grains are given, however little of the last one is wanted.
 TEST(FairGrants, RoundUpWhatTheUrgentUse) {
   std::vector all{uses(9, std::chrono::seconds(5)), uses(40, std::chrono::seconds(600), 16)};
   for (Want& want : all) want.grain = 4;

@@ -119,7 +119,7 @@ TEST_F(SpacesTest, AreAskedForWhatOthersNeed) {
   EXPECT_EQ(share(a, of_a, wanting(0)), 4u) << "nobody wants it";
 }
 
-// It says so of itself, and kvd cannot look.
+// The engine says so of itself, and kvd cannot check it.
 TEST_F(SpacesTest, ALieAboutItsRequestsGetsNobodyWhatAnotherDomainHas) {
   Session& honest = attach(kA, 2, false);
   Session& liar = attach(kB, 2, false);

@@ -1,4 +1,5 @@
-// Which copies in DRAM can be done without: none that somebody reads, leaves by, or shares.
+// Which copies in DRAM can be given up: none that somebody reads, shares, or needs in order to
+// leave.
 #include <gmock/gmock.h>
 
 #include "kvd/core/moves/dram_copies.hpp"
@@ -33,7 +34,7 @@ class SpareCopiesTest : public PartsTest {
     ground.store.tiers.copy_ended(std::exchange(request.moves.sync, Ticket()));
     session.ahead.under_way = Bytes(0);
   }
-  /// Names the request's first block, too.
+  /// Another request that names the request's first block as well.
   Request& sharing(Session& session, Request& request) {
     Request& other = submit(session, 4, 8);
     blocks.share(other.table, blocks.name(request.table, 0, store::EntryId(1)));

@@ -26,7 +26,7 @@ class DramCopiesTest : public PartsTest {
     request.moves.sync = Ticket();
     session.ahead.under_way -= transfer->slot_bytes * std::ssize(transfer->places);
   }
-  /// One that decodes and has copies of all its full blocks.
+  /// A request that decodes and has copies of all its full blocks.
   Request& copied(Session& session, std::int64_t tokens) {
     Request& request = running(session, tokens);
     sut.make_ahead(session);

@@ -20,7 +20,7 @@ class RequestMemoryTest : public PartsTest {
   SlotState state(const Request& request, std::uint32_t i) {
     return ground.store.hbm.state(ground.store.blocks.slot(request.table, i, Tier::kHbm));
   }
-  /// A copy to DRAM of all its blocks, under way.
+  /// A copy of all its blocks to DRAM that is under way.
   Ticket copy_out(Session& session, Request& request) {
     std::vector<std::uint32_t> places;
     const pool::SlotGrant grant =

@@ -34,7 +34,7 @@ class StreamsSharingTest : public PartsTest {
     EXPECT_EQ(request.synced, request.sealed);
     return request;
   }
-  /// One more that names the first block of the request.
+  /// Another request that names the first block of the request.
   Request& sharing(Session& session, Request& request) {
     Request& other = submit(session, 4, 8);
     const store::RowId named = blocks.block(request.table[0]).row;

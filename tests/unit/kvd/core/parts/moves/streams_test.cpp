@@ -19,7 +19,7 @@ class StreamsTest : public PartsTest {
  protected:
   StreamsTest() : PartsTest(small_config(8, 16)) {}
 
-  /// One of two full blocks, of which DRAM has all; layer groups 1 and 3 shall be there.
+  /// A request of two full blocks. DRAM has all of it, and layer groups 1 and 3 are to stay in HBM.
   Request& streaming(Session& session) {
     Request& request = running(session, 8);
     copies.make_ahead(session);
@@ -127,7 +127,7 @@ TEST_F(StreamsTest, EachRankStreamsItsOwnLayersThroughItsOwnSlots) {
   EXPECT_NE(by_rank[0].fetches[0].pairs[0].hbm, by_rank[1].fetches[0].pairs[0].hbm);
 }
 
-// One of whose ranks nothing is missing waits for its layers as the other does.
+// A rank that misses nothing waits for its layers just as the other one does.
 TEST_F(StreamsTest, EveryRankGetsAStream) {
   Session& session = attach(kA, kGroups, true, {}, 2);
   Request& request = streaming(session);

@@ -262,7 +262,7 @@ TEST_F(CommandsTest, WhatBlocksHoldIsToldInOrderAndWithinBounds) {
   EXPECT_EQ(tell(0, 1, RequestId(77)), ErrorCode::kOk) << "one that has ended meanwhile";
 }
 
-// Whatever session they are of: bounds of a session alone add up with the sessions of a user.
+// The bound holds over all sessions: if each session had one of its own, a user could add them up.
 TEST_F(CommandsTest, NamesOfRequestsThatOnlyWaitAreAddedUpByDomain) {
   std::vector<Digest> much(std::size_t{1} << 18);
   const auto name_one = [&](Session& session, Request& request) {

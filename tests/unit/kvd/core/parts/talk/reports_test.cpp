@@ -18,7 +18,7 @@ class ReportsTest : public PartsTest {
  protected:
   explicit ReportsTest(Config config = small_config(8)) : PartsTest(std::move(config)) {}
 
-  /// As a step reply grants tokens to each.
+  /// Grants tokens to each request, as a step reply does.
   void grant(const std::vector<Request*>& granted, std::int64_t tokens = 1) {
     ++session.iterations.granted;
     for (Request* r : granted) {
@@ -47,7 +47,7 @@ class ReportsTest : public PartsTest {
     ASSERT_EQ(code(step), ErrorCode::kOk);
     sut.take(session, step);
   }
-  /// A prompt of which this much is done.
+  /// A prompt of which this many tokens are computed.
   Request& prefilling(std::int64_t prompt, std::int64_t done) {
     Request& request = running(session, done);
     request.phase = Phase::kPrompt;

@@ -74,7 +74,7 @@ TEST_F(SessionsTest, OneThatSaysGoodbyeFreesAllAtOnce) {
   Session& session = came();
   running(session, 8);
   submit(session, 4, 4);
-  session.iterations.granted = 3;  // it may have been in the middle of one
+  session.iterations.granted = 3;  // it may have been in the middle of an iteration
   sessions.on_detach(session.id);
   EXPECT_FALSE(there(granted.engine));
   EXPECT_EQ(free_hbm(), kSlab * 4);

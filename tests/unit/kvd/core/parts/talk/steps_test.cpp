@@ -127,7 +127,7 @@ TEST_F(StepsTest, APromiseIsKeptAtTheVictimsNextStep) {
   Session& session = attach();
   Request& victim = running(session, 8);
   Request& hungry = running(attach(), 8);
-  hungry.starved = true;  // somebody waits for just its slots
+  hungry.starved = true;  // another request waits for exactly its slots
   victim.promised = Promise::kForSlots;
   const StepReply reply = next(session);
   EXPECT_EQ(victim.place, Location::kGoing);
