@@ -15,7 +15,7 @@ struct Options {
   std::string model_name;    ///< empty: the model's own
   std::uint16_t port = 8480;
   bool no_kvd = false;
-  std::uint32_t chunk = 0;    ///< with no_kvd: most prompt tokens an iteration takes
+  std::uint32_t chunk = 0;    ///< with no_kvd: the most prompt tokens that an iteration takes
   std::uint32_t threads = 0;  ///< 0: one a CPU, but for one
   KvdMemory::Options memory;
   Scheduler::Config scheduler;

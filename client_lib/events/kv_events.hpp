@@ -15,7 +15,8 @@ constexpr std::size_t kMediums = 3;
 /// Consecutive blocks are there from now on.
 struct BlockStored {
   std::vector<std::uint64_t> hashes;
-  std::optional<std::uint64_t> parent;  ///< of the block before the first; none: there is none
+  std::optional<std::uint64_t>
+      parent;  ///< hash of the block before the first; none: there is no such block
   std::vector<std::uint32_t> tokens;
   std::uint32_t block_tokens = 0;
   Medium medium = Medium::kGpu;

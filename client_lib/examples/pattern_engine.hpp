@@ -82,12 +82,12 @@ class PatternEngine {
   kvd_client::Client client_;
   const PatternOptions options_;
   const kvd_client::SessionInfo session_;
-  const std::uint64_t seed_;  ///< of what it writes: each rank has bytes of its own
+  const std::uint64_t seed_;  ///< seed of the pattern: each rank writes bytes of its own
   std::unique_ptr<BlockAccess> access_;
   const Clock::time_point start_ = Clock::now();
   std::map<std::uint64_t, Progress> open_;  ///< requests not run to their end
   std::vector<kvd_client::StepReport> reports_;
-  std::vector<std::byte*> blocks_;  ///< of a group, while it is looked at
+  std::vector<std::byte*> blocks_;  ///< blocks of one group, while it is looked at
   std::uint64_t iteration_ = 0;
   std::uint64_t submitted_to_ = 0;  ///< the requests up to this one are
   bool submitted_ = false;

@@ -19,7 +19,7 @@ namespace kvd::digest {
 /// An image, a sound, … in a prompt: the engine's name for its content, and the tokens it takes.
 struct MultimodalItem {
   std::string identifier;
-  Tokens offset;  ///< of its first token in the request
+  Tokens offset;  ///< where its first token is in the request
   Tokens length;
 };
 

@@ -61,7 +61,7 @@ class CborWriter {
   }
 
   std::vector<std::uint8_t> room_;
-  std::size_t size_ = 0;  ///< of the text, at the start of the room
+  std::size_t size_ = 0;  ///< size of the text, which begins where the room does
 };
 
 }  // namespace kvd::digest

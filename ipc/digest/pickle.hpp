@@ -32,7 +32,7 @@ class PickleWriter {
     if (value >= 0 && value <= 0xff) return put('K', value, 1);
     if (value >= 0 && value <= 0xffff) return put('M', value, 2);
     if (value >= INT32_MIN && value <= INT32_MAX) return put('J', value, 4);
-    unsigned bytes = 5;  // with a bit for the sign
+    unsigned bytes = 5;  // one more bit is for the sign
     while (bytes < 8 && (value >> (8 * bytes - 1)) != (value < 0 ? -1 : 0)) ++bytes;
     put(0x8a, bytes, 1);
     put_bytes(value, bytes);

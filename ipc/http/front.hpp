@@ -29,11 +29,12 @@ class Front {
  public:
   struct Limits {
     RequestReader::Limits request{};
-    std::size_t readers = 32;         ///< clients whose request is not complete
-    std::size_t connections = 96;     ///< all clients
-    Bytes backlog = 64 * kMiB;        ///< of one answer, written and not yet read by the client
+    std::size_t readers = 32;      ///< clients whose request is not complete
+    std::size_t connections = 96;  ///< all clients
+    Bytes backlog =
+        64 * kMiB;  ///< the most of one answer that is written and not yet read by the client
     Bytes all_backlogs = 256 * kMiB;  ///< together; the client with the largest makes way
-    Nanoseconds arrival{std::chrono::seconds(10)};  ///< for a whole request to arrive
+    Nanoseconds arrival{std::chrono::seconds(10)};  ///< time in which a whole request must arrive
     Nanoseconds stall{std::chrono::seconds(30)};    ///< without a byte of an answer being taken
   };
   struct Options {
@@ -70,7 +71,7 @@ class Front {
     bool last = false;      ///< `out` ends the answer
     std::string out{};
     std::size_t sent = 0;
-    std::shared_ptr<Outcome> outcome{};  ///< once there is an answer to wait for
+    std::shared_ptr<Outcome> outcome{};  ///< set once there is an answer to wait for
   };
   using Connections = std::map<std::uint64_t, Connection>;  // in order of arrival
 

@@ -69,7 +69,7 @@ class RequestReader {
 
   const Limits limits_;
   State state_ = State::kHeader;
-  std::string text_;  ///< of the header, until it is complete
+  std::string text_;  ///< text of the header, until it is complete
   std::size_t body_size_ = 0;
   Request request_;
   Refusal refusal_;

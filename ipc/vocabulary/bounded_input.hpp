@@ -58,7 +58,7 @@ namespace kvd {
       }
       line += static_cast<char>(c);
     }
-  } catch (const std::ios_base::failure&) {  // of the library, for a folder
+  } catch (const std::ios_base::failure&) {  // the library throws it for a folder
     return make_error(ErrorCode::kNotFound, "cannot read " + name + ": it is no file");
   }
   return !line.empty();

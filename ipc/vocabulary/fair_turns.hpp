@@ -41,7 +41,7 @@ class FairTurns {
   }
 
  private:
-  std::map<Key, Amount> taken_;  ///< of those that have taken level_ or more
+  std::map<Key, Amount> taken_;  ///< only those that have taken level_ or more
   Amount level_{};               ///< what the one had taken that took last
   Key served_{};
 };

@@ -21,7 +21,7 @@ constexpr bool kSanitized = false;
 [[nodiscard]] bool close_files(std::initializer_list<std::uint16_t> ports);
 
 enum class Calls : std::uint8_t {
-  kStarting,  ///< to listen, and to start threads
+  kStarting,  ///< calls for listening, and for starting threads
   kServing,   ///< calls for answering clients, and for asking over open descriptors
 };
 

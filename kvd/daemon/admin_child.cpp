@@ -29,7 +29,7 @@ namespace link = admin::link;
 /// A start takes milliseconds, but more than 10 s where dozens of other threads want each CPU. A
 /// process that ends is noticed at once.
 constexpr Nanoseconds kStart = std::chrono::seconds(60);
-constexpr Nanoseconds kStartAgain = std::chrono::seconds(10);  ///< then it is tried once more
+constexpr Nanoseconds kStartAgain = std::chrono::seconds(10);  ///< the pause before another try
 constexpr Nanoseconds kShortest = std::chrono::milliseconds(100);
 constexpr Nanoseconds kLongest = std::chrono::seconds(5);
 constexpr Nanoseconds kHealthy = std::chrono::seconds(10);  ///< a life that makes one forget

@@ -40,7 +40,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr std::size_t kMostKept = 16384;
-constexpr int kFirst = 3;  ///< of the descriptors that a program is given
+constexpr int kFirst = 3;  ///< number of the first descriptor that a program is given
 constexpr int kMostFailures = 5;
 constexpr std::chrono::seconds kSoon{2};
 constexpr std::chrono::milliseconds kFirstPause{100};

@@ -34,7 +34,7 @@ class CopyJobs {
   struct Burst {
     std::vector<kernels::CopyExtent> extents;
     kernels::Fence fence;   ///< for the device to write
-    bool in_place = false;  ///< of a job that crosses no link
+    bool in_place = false;  ///< the job crosses no link
   };
 
   struct Order {
@@ -43,7 +43,7 @@ class CopyJobs {
     Urgency urgency = Urgency::kAwaited;
     RunCursor runs;
     kernels::Fence fence{};
-    bool in_place = false;  ///< from one place of a tier to another
+    bool in_place = false;  ///< it copies from one place of a tier to another
   };
   void add(Order order);
   /// Hands out nothing more of the job, and reports it as dropped once none of it is in flight. A
@@ -66,7 +66,7 @@ class CopyJobs {
     core::CopyFinished result;
     std::uint32_t in_flight = 0;
     bool begun = false;
-    bool waits = true;  ///< some of it is to be handed out
+    bool waits = true;  ///< a part of it has not been handed out yet
   };
   struct Due {  ///< a fence that is not published yet
     Ticket job;

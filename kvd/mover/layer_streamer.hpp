@@ -75,7 +75,7 @@ class LayerStreamer {
   };
   struct Part {  ///< one fetch's state
     std::optional<RunCursor> cursor;
-    bool cut = false;        ///< all of it is handed out
+    bool cut = false;        ///< all of it has been handed out
     std::uint32_t open = 0;  ///< bursts without success yet
   };
   struct Stream {
@@ -105,7 +105,7 @@ class LayerStreamer {
     std::uint64_t progress = 0;             ///< as last read
     std::optional<std::uint64_t> awaits{};  ///< progress at which the next fetch is due
     DomainId domain{};
-    std::uint64_t served = 0;      ///< when it last had its turn
+    std::uint64_t served = 0;      ///< turn in which it was served last
     std::deque<Stream> streams{};  ///< by iteration, never empty
   };
   struct Flying {
@@ -130,7 +130,8 @@ class LayerStreamer {
   std::unordered_map<Ticket, Flying> flying_;
   std::unordered_map<Ticket, EngineId> engines_;  ///< by stream
   std::vector<core::CopyFinished> ended_;
-  std::map<DomainId, std::uint64_t> served_;  ///< of those with sessions: when it had its turn
+  std::map<DomainId, std::uint64_t>
+      served_;  ///< domains with sessions, and the turn in which each was served last
   std::uint64_t turns_ = 0;
 };
 

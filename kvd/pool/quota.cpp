@@ -70,7 +70,7 @@ Status check_quotas(const Quotas& quotas, SlabCapacity capacity) {
 }
 
 std::uint32_t most_slabs(const Quotas& quotas, DomainId domain, SlabCapacity capacity) {
-  std::uint32_t guaranteed = 0;  // to others; never more than there are
+  std::uint32_t guaranteed = 0;  // guaranteed to others; never more than there are
   for (const auto& [other, quota] : quotas) {
     if (other != domain) guaranteed += guaranteed_slabs(quota, capacity);
   }

@@ -35,7 +35,7 @@ struct WithRoom {
 struct Plan {
   ErrorCode code = ErrorCode::kOk;
   Positions reachable;        ///< slabs of the class that the owner maps
-  Positions unmapped;         ///< and those it has yet to map
+  Positions unmapped;         ///< positions that it has yet to map
   Positions joining;          ///< slabs that join the class
   std::uint32_t lacking = 0;  ///< slabs to be renewed for it
 

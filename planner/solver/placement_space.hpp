@@ -12,7 +12,7 @@ struct Plan {
   std::vector<std::size_t> choice;
   std::vector<double> load;  // blocks per layer, by pattern
   double open = 0;           // open blocks kept
-  double used = 0;           // of the first memory row: all memory under strict staging
+  double used = 0;           // slots used in the first memory row: all memory under strict staging
   double latency = 0;
   TieBreak ties;
 };

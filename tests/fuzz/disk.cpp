@@ -31,7 +31,7 @@ constexpr Bytes kSegment = kSector + (kSector + kSector * kGroups) * kSlots;
 
 enum Flags : std::uint8_t {
   kRepaired = 1,       ///< the sums of headers, superblocks and the checkpoint are right
-  kSecondSegment = 2,  ///< there are two, alike but for their number
+  kSecondSegment = 2,  ///< there are two, which differ only in their number
   kCheckpoint = 4,
   kCut = 8,  ///< the first file ends early
   kOnDemand = 16,

@@ -33,7 +33,7 @@ constexpr std::uint32_t kMostRecords = 16;
 
 enum Flags : std::uint8_t {
   kWhole = 1,   ///< the sums of header and records are right, and records were written to their end
-  kBytes = 2,   ///< so are the sums of what slots hold
+  kBytes = 2,   ///< the sums of slots' contents are right, too
   kDomain = 4,  ///< the domain is that of the configuration
 };
 

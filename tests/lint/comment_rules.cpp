@@ -96,7 +96,7 @@ bool opens_as_a_fragment(std::string_view words) {
 
 int comment_percent(const std::string& text) {
   int lines = 0, comments = 0;
-  bool inside = false;  // of a comment that began on a line before
+  bool inside = false;  // within a comment that began on an earlier line
   std::istringstream in(text);
   for (std::string line; std::getline(in, line);) {
     if (line.find_first_not_of(" \t") == std::string::npos) continue;

@@ -35,7 +35,7 @@ struct Text {
 struct Content {
   RequestKey request;
   std::uint64_t text = 0;
-  std::int64_t shape = 0;  ///< of the model, where a text is named
+  std::int64_t shape = 0;  ///< shape of the model, where a text is named
   std::uint32_t group = 0;
   std::uint32_t block = 0;
   std::int64_t tokens = 0;

@@ -55,7 +55,7 @@ class World {
     EngineId id;
     ModelClass shape;
     Devices devices;
-    std::vector<Rank> ranks;  ///< of a group; then the replies and reports below are not used
+    std::vector<Rank> ranks;  ///< a group's ranks; then the replies and reports below are not used
     std::map<PlanVersion, std::vector<TableRow>> tables;  ///< the newest few
     std::map<std::uint64_t, EngineRequest> requests;
     StepReply reply;                ///< what runs, or runs next

@@ -35,7 +35,7 @@ class DiskFiles {
   explicit DiskFiles(std::uint32_t slots = 24) : slots_(slots) {}
 
   std::uint32_t fail_reads = 0;  ///< one in this many fails, by the numbers given; 0: none
-  bool fail_late = false;  ///< reads that fail do for the time: the slot may still hold the block
+  bool fail_late = false;        ///< reads that fail for now: the slot may still hold the block
   std::uint32_t fail_writes = 0;
   std::size_t wrong = 0;  ///< reads of a slot that holds something else: the directory is wrong
 

@@ -12,7 +12,7 @@ namespace kvd::engine {
 /// What a caller has to know about the model.
 struct ModelCard {
   std::string name;
-  bool has_vocabulary = false;  ///< then prompts are token ids, else text is bytes too
+  bool has_vocabulary = false;  ///< with it prompts are token ids, otherwise text is bytes
 };
 
 /// Which of OpenAI's forms a request and its answer have.

@@ -76,7 +76,7 @@ class Transformer {
   kernels::PagedAttention& attention_;
   kernels::Workers& workers_;
   const kernels::VectorMath& math_ = kernels::vector_math();
-  std::vector<double> frequencies_;  ///< of RoPE, one for each pair
+  std::vector<double> frequencies_;  ///< the frequencies of RoPE, one for each pair
   std::vector<float> hidden_;        ///< rows x hidden, of the whole batch
   std::vector<Tile> tiles_;
   Buffers buffers_;

@@ -31,7 +31,7 @@ enum class FinishReason : std::uint8_t { kStop, kLength };
 struct Piece {
   Token token = 0;
   std::string text;                     ///< bytes that may be shown with it; may be none
-  std::optional<std::uint64_t> digest;  ///< of the logits it was chosen from
+  std::optional<std::uint64_t> digest;  ///< digest of the logits that it was chosen from
 };
 
 /// The receiver of one request's tokens. Calls come from one thread at a time, in this order:

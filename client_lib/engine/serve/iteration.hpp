@@ -21,7 +21,7 @@ struct Iteration {
 
 /// How it went.
 struct Outcome {
-  Result<std::vector<std::vector<float>>> logits;  ///< of the sequences that want them
+  Result<std::vector<std::vector<float>>> logits;  ///< only for sequences that want logits
   Nanoseconds took{0};
   Nanoseconds waited{0};  ///< of that, for copies
 };

@@ -16,7 +16,7 @@ namespace kvd::engine {
 struct Run {
   kvd_client::RunEntry entry;
   std::uint32_t blocks = 0;       ///< enough for the tokens present and those to process
-  std::vector<std::byte*> slots;  ///< of block b in layer group g: slots[g * blocks + b]
+  std::vector<std::byte*> slots;  ///< slot of block b in layer group g: slots[g * blocks + b]
 };
 
 /// What the next iteration is to do.

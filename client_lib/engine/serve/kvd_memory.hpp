@@ -47,8 +47,8 @@ class KvdMemory final : public KvMemory {
   Result<Run> run_of(const kvd_client::RunEntry& entry);
 
   kvd_client::Client client_;
-  kvd_client::SessionInfo session_;       ///< of the last step; later ones have the same shape
-  std::uint64_t iteration_ = 0;           ///< the last one granted in it
+  kvd_client::SessionInfo session_;  ///< session of the last step; later ones have the same shape
+  std::uint64_t iteration_ = 0;      ///< the last one granted in it
   std::unique_ptr<Announcer> announcer_;  ///< null: nobody hears of blocks
 };
 

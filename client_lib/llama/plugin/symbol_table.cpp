@@ -6,7 +6,7 @@
 namespace kvd::llama {
 namespace {
 
-constexpr std::uint64_t kMostBytes = 1ULL << 30U;  // of a table; a larger one is damaged
+constexpr std::uint64_t kMostBytes = 1ULL << 30U;  // larger tables are taken for damaged
 
 /// `count` records at `offset` of the file; empty where they are not all there.
 template <class Records>

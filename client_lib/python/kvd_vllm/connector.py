@@ -220,7 +220,7 @@ class KvdConnector(KVConnectorBase_V1, SupportsHMA):
         return Opened(geometry, self._copies) if geometry is not None or not self._copies else None
 
     def handle_preemptions(self, kv_connector_metadata: KVConnectorMetadata) -> None:
-        """Called in each step, before anything of it runs."""
+        """vLLM calls this in each step, before any of it runs."""
         assert isinstance(kv_connector_metadata, Transfers)
         if self._mapper is not None and kv_connector_metadata.orders is not None:
             self._mapper.begin(kv_connector_metadata.orders)

@@ -38,8 +38,7 @@ class _Images(NamedTuple):
 
     number: int
     offsets: list[int]  # in tokens, ascending
-    # What stands for these parts, by how many of them a block reaches; None: they cannot be told
-    # apart by content.
+    # The names of these parts, by how many of them a block reaches; None: their contents cannot be told apart.
     contents: list[bytes] | None
 
 
@@ -223,7 +222,7 @@ class Names:
         return self._known_images[image.identifier]
 
     def mark(self, copy: Copy, request: Request) -> None:
-        """Marks a copy as one under these names."""
+        """Notes that a copy goes by these names."""
         copy.shared = True
         copy.lora = request.lora_request
         copy.adapter = self._pins.get(request.request_id)

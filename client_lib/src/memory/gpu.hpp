@@ -17,9 +17,9 @@ namespace kvd::client {
 class StreamFences {
  public:
   virtual ~StreamFences() = default;
-  /// Waits, a second at most, for the streams to pass what was enqueued, and gives up the page. The
-  /// last call, after the words have been released (poison()). False: a stream may still come to
-  /// the page, which has to stay mapped for ever.
+  /// Waits, at most a second, for the streams to pass what was enqueued, and gives the page up. It
+  /// is the last call, after the words have been released (poison()). False: a stream may still
+  /// write to the page, which then has to stay mapped for ever.
   [[nodiscard]] virtual bool close() = 0;
   /// Enqueues "until word >= value" in the stream, a CUstream of this GPU or null for the default
   /// one, and returns at once. Precondition: the word stands in the page.

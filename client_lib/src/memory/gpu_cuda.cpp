@@ -27,7 +27,7 @@ CUdeviceptr device_pointer(Bytes offset, CUdeviceptr base) { return base + offse
 /// What the driver answers to a wait for the device: all work has ended, unless somebody captures a
 /// graph.
 Status idle_after(const cuda::Driver& driver, CUresult result) {
-  if (!cuda::is_about_capture(result)) return {};  // in a dead context nothing runs any more
+  if (!cuda::is_about_capture(result)) return {};  // nothing runs in a dead context
   return make_error(ErrorCode::kWouldBlock,
                     cuda::error_of(driver, result, "waiting for the GPU").message +
                         ": a graph was being captured, and its capture has failed by this: keep "

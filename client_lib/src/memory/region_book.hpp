@@ -37,9 +37,9 @@ class RegionBook {
   };
   using Parts = std::map<std::uint64_t, Part>;
   struct Entry {
-    Grant grant;  ///< of one that grows and shrinks, its space: without a claim
+    Grant grant;  ///< of a region that grows and shrinks: its space, without a claim
     std::shared_ptr<RegionMapping> mapping;
-    std::optional<Parts> parts;  ///< of one that grows and shrinks
+    std::optional<Parts> parts;  ///< only of a region that grows and shrinks
 
     [[nodiscard]] Bytes bytes() const {
       if (!parts) return mapping->range->size();

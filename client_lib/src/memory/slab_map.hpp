@@ -93,7 +93,7 @@ class SlabMap {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   bool closed_ = false;
-  bool stays_ = false;     ///< some of it is mapped for ever
+  bool stays_ = false;     ///< some of it will never be unmapped
   bool forsaken_ = false;  ///< none of the daemon's memory backs blocks any more
   std::unordered_map<SlabIndex, std::unique_ptr<SlabRange>> slabs_;
   std::unordered_map<RegionId, std::shared_ptr<RegionMapping>> regions_;

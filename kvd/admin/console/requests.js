@@ -147,7 +147,7 @@ export class TimeLine {
     const name = this.names.get(r.engine) ?? "", short = name.length > 14 ? `${name.slice(0, 13)}…` : name || String(r.engine);
     if (this.row >= LABELLED) {
       c.fillText(`${short} ${r.request}`, 10, y + h / 2 + 0.5, left - 16);
-    } else if (row.alive && r.engine !== this.labelled.engine && y >= this.labelled.y + LABELLED) { // once for those that stand together
+    } else if (row.alive && r.engine !== this.labelled.engine && y >= this.labelled.y + LABELLED) { // one label for rows that stand together
       this.labelled = { engine: r.engine, y };
       c.fillText(short, 10, y + 6, left - 16);
     }

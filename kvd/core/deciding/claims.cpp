@@ -60,7 +60,7 @@ bool Claims::is_curbed(Share share) {
   return curbed && supply_.incoming(share) <= Bytes(0);
 }
 
-// Where the claim waits: on the devices that lack the bytes, or on all where each has them.
+// Where the claim waits: on the devices that lack room, or on all devices if none does.
 std::vector<DeviceId> Claims::short_devices(const Request& request) {
   const Session& session = requests_.session_of(request);
   std::vector<DeviceId> devices = session.devices().all();
@@ -201,7 +201,7 @@ void Claims::grow_running(Session& session) {
 void Claims::make_way(Session& session, Request& hungry) {
   const Share share = short_share(session);
   if (supply_.incoming(share) > Bytes(0)) return;
-  session.plan.steps_left = 0;  // what it foresaw did not happen
+  session.plan.steps_left = 0;  // its forecast did not come true
 
   Request* victim = nullptr;
   Request* second = nullptr;  // could not leave before, or came in and was hungry at once

@@ -88,8 +88,8 @@ void EnginePlaced::on_schedule(const Command& command, const Schedule& told) {
   context_.reply(command, std::move(reply));
 }
 
-// The goals of a request are its own, else those of its class, else those of its domain. Where
-// nobody set any, what the engine can do says more than one number for all engines.
+// The goals of a request are its own, else those of its class, else those of its domain. If nobody
+// set any, what this engine can do says more than one number for all engines.
 void EnginePlaced::set_goals(Session& session, const Schedule& told) {
   const auto& classes = context_.tuning.slo;
   const std::string& usual = session.info.slo_class;

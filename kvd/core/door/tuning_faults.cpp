@@ -15,7 +15,7 @@ constexpr double kMaxWeight = 1e6;
 constexpr std::int64_t kMaxWindow = 1'000'000'000;
 constexpr Nanoseconds kMinGoal{1'000};                 ///< 1 us
 constexpr Nanoseconds kMaxGoal{86'400'000'000'000ll};  ///< a day
-constexpr std::size_t kMaxClasses = 64;                ///< each is three series of the metrics
+constexpr std::size_t kMaxClasses = 64;  ///< each class is three series of the metrics
 constexpr std::size_t kMaxClassName = 32;
 
 std::string number(double value) {

@@ -18,7 +18,7 @@ void Swaps::swap_out(Request& request) {
     ++context_.counters.rotation_blocked_dram;
     request.leaving = false;
     request.lift(Verdict::kForcedOut);
-    request.fresh = true;  // if asked again at every step, it would never run
+    request.fresh = true;  // a request that is asked again at every step would never run
     // Slabs that another domain left empty can be had once they are zeroed.
     store_.tiers.reclaim(Tier::kDram, session.info.domain);
     return;

@@ -88,7 +88,7 @@ bool LogWriter::write(const std::string& line) {
     if (written > 0) {
       done += static_cast<std::size_t>(written);
     } else if (errno != EINTR && errno != EAGAIN) {
-      return true;  // there is nobody to tell that the log is gone
+      return true;  // nobody can be told that the log is gone
     }
   }
   return true;

@@ -312,7 +312,7 @@ std::optional<kernels::Slab> KeptMemory::reopen(kernels::SlabSource& backend, Sl
   const bool used = used_.contains(slab);
   const auto of_region = of_regions_.find(slab);
   const bool in_place = slab.first == Tier::kDram || of_region != of_regions_.end();
-  UniqueFd old(::fcntl(file.mapped().get(), F_DUPFD_CLOEXEC, 0));  // to be let go, where it fails
+  UniqueFd old(::fcntl(file.mapped().get(), F_DUPFD_CLOEXEC, 0));  // it is closed if this fails
   const auto memory = in_place
                           ? backend.reopen_slab(slab.first, slab_bytes_, std::move(file.mapped()),
                                                 slab.first == Tier::kDram && !used)

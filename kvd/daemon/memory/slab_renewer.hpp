@@ -34,7 +34,8 @@ class SlabRenewer {
   /// Called on the renewer's thread; must not block for long.
   struct Answers {
     std::function<void(const Job&, const kernels::Slab&)> renewed;
-    std::function<void(const Job&, const Error&)> failed;  ///< once a slab: it goes on trying
+    std::function<void(const Job&, const Error&)>
+        failed;  ///< called once for each slab, which it keeps trying
   };
 
   explicit SlabRenewer(Answers answers, Nanoseconds pause = std::chrono::seconds(1));

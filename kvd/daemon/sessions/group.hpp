@@ -27,8 +27,8 @@ struct Group {
   std::shared_ptr<PageLease> fences;
   std::vector<bool> attached;     ///< by rank
   bool streams_layers = true;     ///< of those who have attached
-  std::vector<DeviceId> devices;  ///< by rank; of one that has not attached it means nothing
-  struct Said {                   ///< of a slab that was sent, as bits of ranks
+  std::vector<DeviceId> devices;  ///< by rank; meaningless for a rank that has not attached
+  struct Said {                   ///< what ranks said of a slab that was sent, a bit for each rank
     std::uint64_t sent_to = 0;
     std::uint64_t mapped = 0;
     std::uint64_t unmapped = 0;

@@ -77,7 +77,7 @@ std::optional<std::uint32_t> Liveness::arm(Watched& watched, bool& died) {
 
 void Liveness::wait_for_change(std::uint32_t changes) {
   std::vector<futex_waitv> words;
-  std::vector<EngineId> engines;  // of the words but the first
+  std::vector<EngineId> engines;  // the engines of all words but the first
   std::vector<EngineId> dead;
   Pages held;  // keeps the words mapped while the kernel looks at them
   words.push_back(waiter(&changes_, changes, FUTEX_32 | FUTEX_PRIVATE_FLAG));

@@ -39,7 +39,7 @@ class Liveness {
   struct Watched {
     std::shared_ptr<shm::ServedClientPage> page;
     std::uint32_t last = 0;     ///< its word as last armed; 0: not yet
-    std::uint32_t changes = 0;  ///< of the word, and wakes by it: none a death
+    std::uint32_t changes = 0;  ///< of the word, and wake-ups by it, that were no death
   };
   using Pages = std::map<EngineId, Watched>;
 

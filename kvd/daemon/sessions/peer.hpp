@@ -30,7 +30,7 @@ struct Peer {
   std::optional<shm::TableWriter> table;        ///< level 3 only
   std::optional<transport::RingPort> ring;      ///< where its commands come from; none: ZeroMQ
   transport::PeerId connection_of_commands;     ///< over ZeroMQ: where the last one came from
-  UniqueFd bell;  ///< of a level-3 session without a ring: layer_done() rings it
+  UniqueFd bell;  ///< for a level-3 session without a ring: layer_done() rings it
 
   [[nodiscard]] int bell_fd() const { return ring ? ring->bell() : bell.get(); }
 

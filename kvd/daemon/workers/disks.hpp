@@ -119,7 +119,7 @@ class Disks {
   std::map<core::DiskId, std::string> said_;   ///< why it has no files
   bool usable_ = false, ending_ = false;
   Nanoseconds pause_{0};
-  TimePoint again_{0};  ///< when it is looked at again
+  TimePoint again_{0};  ///< when the folder is looked at again
   std::uint64_t last_scan_ = 0;
   std::uint32_t clears_ = 0, kept_ = 0;  ///< commands, and those that the disk has written down
   std::optional<std::promise<Status>> clearing_;  ///< somebody waits for that

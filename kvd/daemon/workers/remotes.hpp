@@ -19,7 +19,7 @@ namespace kvd::daemon {
 
 /// What the files of remote.* say.
 struct RemoteSecrets {
-  DiskNames names;       ///< of blocks there; none: there is no remote store
+  DiskNames names;       ///< names of blocks there; none: there is no remote store
   std::string password;  ///< empty: none
 };
 /// Errors: PermissionDenied where others may read a file; InvalidArgument for a secret that is too

@@ -16,7 +16,7 @@ namespace kvd::sim {
 
 /// Which requests get an engine's free seats.
 struct Seating {
-  bool shortest_first = false;  ///< by the true length of the answer
+  bool shortest_first = false;  ///< ordered by the true length of the answer
   /// Seats requests by when their first tokens are due, as kvd would serve them; the value is the
   /// goal of requests that bring none. None: by arrival.
   std::optional<Seconds> ttft{};

@@ -13,7 +13,7 @@ namespace kvd::sim {
 struct TomlEntry {
   std::string key;
   std::variant<double, bool, std::string> value;
-  std::string comment;  ///< on the same line, without '#'
+  std::string comment;  ///< the comment on the same line, without '#'
   std::size_t line = 0;
 };
 

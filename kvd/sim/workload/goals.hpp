@@ -11,7 +11,7 @@ namespace kvd::sim {
 /// A share of the requests with goals of its own, for example a strict tenth.
 struct GoalClass {
   Seconds ttft{0};
-  Seconds tbt{0};  ///< also the goal of the mean
+  Seconds tbt{0};  ///< the goal of the mean as well
   double share = 0;
 };
 

@@ -46,7 +46,7 @@ class Mapper {
   RegionId space_;
   Bytes chunk_;
   Ask ask_;
-  std::vector<RegionId> parts_;  ///< by chunk; none: the chunk has no memory
+  std::vector<RegionId> parts_;  ///< by chunk; none where the chunk has no memory
   std::vector<std::uint32_t> leaving_, ordered_;
   core::Demand demand_;
   News news_;

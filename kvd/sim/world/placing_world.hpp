@@ -36,7 +36,7 @@ class PlacingWorld {
     explicit Driver(PlacingEngine made) : engine(std::move(made)) {}
 
     PlacingEngine engine;
-    std::optional<Mapper> mapper;  ///< for HBM that comes and goes
+    std::optional<Mapper> mapper;  ///< set where HBM comes and goes
     EngineId id;
     Phase phase = Phase::kIdle;
     Nanoseconds compute{0};             ///< compute time of the step
@@ -85,8 +85,8 @@ class PlacingWorld {
   std::map<Ticket, Copy> copies_;
   std::uint64_t last_ticket_ = 0, last_reply_to_ = 0;
   std::multimap<TimePoint, core::CopyFinished> scrubs_;  ///< under way
-  TimePoint tick_ = TimePoint::max();  ///< when a growth that is waited for is given up
-  std::deque<Driver*> device_queue_;   ///< the first one has the device
+  TimePoint tick_ = TimePoint::max();                    ///< when it gives up waiting for a growth
+  std::deque<Driver*> device_queue_;                     ///< the first one has the device
   RunTotals totals_;
   std::uint64_t asked_ = 0;  ///< steps planned
   TimePoint last_progress_ = kOrigin;

@@ -23,7 +23,7 @@ std::optional<typename Map::mapped_type> taken(Map& map, Ticket ticket) {
 // Fetches of one group stay in their order. They are counted, because there are many fetches and
 // few groups.
 std::vector<StreamLayers::Fetch> by_group(std::vector<StreamLayers::Fetch> fetches) {
-  std::vector<std::size_t> at;  // by group: where its next one goes
+  std::vector<std::size_t> at;  // by group: where its next block goes
   for (const StreamLayers::Fetch& fetch : fetches) {
     if (at.size() < std::size_t{fetch.group} + 2) at.resize(std::size_t{fetch.group} + 2);
     ++at[fetch.group + 1];

@@ -32,7 +32,7 @@ std::optional<ForDisk> Cache::next_for_disk() {
     const DomainId domain = disk_turns_.front();
     disk_turns_.pop_front();
     Shelf& shelf = this->shelf(domain);
-    if (shelf.for_disk.empty()) continue;  // all that it had cached has gone
+    if (shelf.for_disk.empty()) continue;  // all of its cached rows have gone
     auto at = shelf.for_disk.upper_bound(shelf.told);
     if (at == shelf.for_disk.end()) at = shelf.for_disk.begin();
     const EntryId entry = shelf.told = *at;

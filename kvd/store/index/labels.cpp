@@ -81,7 +81,7 @@ bool Labels::add(const KeySpace& key, Label label, TierSet tiers) {
   if (space == nullptr) return false;
   if (const auto known = space->by_digest.find(label.digest); known != space->by_digest.end()) {
     const TierSet had = space->by_change.at(known->second).tiers;
-    if (had == 0) change(*space, known->second, had);  // so that others are forgotten before
+    if (had == 0) change(*space, known->second, had);  // others are forgotten before it
     return place(label.digest);
   }
   std::size_t& bytes = bytes_[key.domain];

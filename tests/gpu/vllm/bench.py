@@ -158,7 +158,7 @@ class Kvd(Child):
             super().__init__(name, [str(bench.bin / "kvd"), *flags], without_ours(), bench.log(name), log)
 
     def wait(self) -> None:
-        """Until it is ready, or the item's deadline. Raises RuntimeError where it has ended."""
+        """Waits until the server is ready, at most until the item's deadline. Raises RuntimeError if it has ended."""
         while not Path(self.endpoint).exists():
             if self.process.poll() is not None:
                 raise RuntimeError(f"{self.name} ended with {self.process.returncode}: see its log")

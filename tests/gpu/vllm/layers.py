@@ -129,7 +129,7 @@ class LayerConnector(KVConnectorBase_V1):
         for name in scheduler_output.finished_req_ids:
             self._tables.pop(name, None)
         decodes = set(scheduler_output.num_scheduled_tokens.values()) == {1}
-        # One request may read what another one fills in this step: that lies where it was written.
+        # One request may read what another one writes in the same step: it lies where it was written.
         return Step(sorted(read - filled), sorted(filled), decodes)
 
     def request_finished(self, request: Any, block_ids: list[int]) -> tuple[bool, None]:

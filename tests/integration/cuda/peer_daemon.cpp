@@ -29,7 +29,8 @@ class Peer {
     kernels::CudaConfig config;
     if (std::getenv("FAKECUDA_STALL") != nullptr) {
       config.stall_limit = std::chrono::seconds(2);
-      config.copies = kernels::cuda::CopyChoice::kBatch;  // or the trial at the start stands still
+      config.copies =
+          kernels::cuda::CopyChoice::kBatch;  // otherwise the trial at the start stands still
     }
     KVD_ASSIGN_OR_RETURN(backend_, kernels::CudaBackend::create(config, clock_));
     KVD_ASSIGN_OR_RETURN(hbm_, backend_->create_slab(Tier::kHbm, kSlab));

@@ -53,11 +53,11 @@ class RotationSchedule {
     State state = State::kRunning;
     Slots hbm, dram;  // by layer
     Ticket copy;
-    std::optional<std::uint64_t> fence;  // to wait for before the next iteration
+    std::optional<std::uint64_t> fence;  // fence to wait for before the next iteration
   };
   struct Copy {
     Request* request;
-    Slots freed;  // of the source's tier, once it is done
+    Slots freed;  // slots of the source's tier, free once the copy is done
     bool out;
   };
 

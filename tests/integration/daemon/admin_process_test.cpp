@@ -283,7 +283,7 @@ TEST(AdminTakenOver, CanDoNothingThatItsTaskDoesNotNeed) {
   EXPECT_THAT(sut.kvd.log(), Not(HasSubstr(": possible")));
 }
 
-// What the test above tries is worth trying.
+// The control of the test above: unconfined, the same attempts succeed.
 TEST(AdminTakenOver, CouldDoMuchIfItHadGivenUpNothing) {
   const HostileKvd sut("free");
   ASSERT_TRUE(sut.says("all attempted")) << sut.kvd.log();

@@ -242,7 +242,7 @@ TEST(Starving, AFloodOfAttachFramesLeavesOthersTheirTurn) {
   std::atomic<bool> over = false;
   std::atomic<std::uint64_t> sent = 0;
   std::thread flood([&] {
-    wire::SlabMapped mapped;  // of a slab it was never given
+    wire::SlabMapped mapped;  // it was never given this slab
     while (!over && loud.connection().send(wire::seal(mapped), {}, kPatience).ok()) ++sent;
   });
   while (sent < 10'000) {

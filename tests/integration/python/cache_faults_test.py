@@ -20,7 +20,7 @@ import kvd_client
 
 BLOCK = 64 << 10
 SLOTS = 16
-MANY = 24  # for a process that is killed in the midst of it
+MANY = 24  # blocks, for a process that is killed in the middle
 AT_ONCE_S = 3.0  # the other cache blocked for 4.3; 60 s are given
 
 

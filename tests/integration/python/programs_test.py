@@ -13,7 +13,7 @@ from pathlib import Path
 import ctest
 
 BIN = Path(os.environ["KVDTEST_BIN_DIR"])
-MOST_BYTES = 2 << 30  # of addresses: what reads without an end hits it early
+MOST_BYTES = 2 << 30  # bytes of addresses: a program that reads without end soon runs out of them
 SMALL = ["--backend", "host", "--pool.hbm", "4MiB", "--pool.dram", "4MiB", "--pool.slab", "2MiB"]
 
 PRINTS = [

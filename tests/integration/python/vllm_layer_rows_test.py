@@ -49,7 +49,7 @@ class Kvd:
         return self.session
 
     def open(self, timeout: float = 0) -> Any:
-        self.opened += 1  # and where nobody reads the answer
+        self.opened += 1  # and nobody reads the answer
         self.answer()
         return self
 

@@ -38,7 +38,7 @@ struct Config {
   bool synchronous = false;
   std::size_t context_bytes = 0;
   unsigned export_us = 0;
-  unsigned hardware_queues = 8;  // of a context, for all its streams
+  unsigned hardware_queues = 8;  // shared by all streams of a context
   unsigned time_slice_us = 0;    // 0: the GPU belongs to this process alone
   std::string report;
   std::vector<Fault> faults;

@@ -139,7 +139,7 @@ def _try_blocks(bench: Bench) -> None:
 
 
 def _lose_loads(rig: Rig, endpoint: str | None) -> None:
-    """From now on kvd has dropped what is loaded when its worker asks for it."""
+    """From now on kvd has dropped the blocks of a load by the time its worker asks for them."""
     begin = rig.worker.handle_preemptions
 
     def lose(transfers: Any) -> None:

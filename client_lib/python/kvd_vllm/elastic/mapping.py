@@ -49,9 +49,9 @@ def back_the_base(
     region: Region, geometry: Geometry, timeout_s: float,
     clock: Callable[[], float] = time.monotonic, sleep: Callable[[float], None] = time.sleep,
 ) -> list[int]:  # fmt: skip
-    """Puts memory behind all that is kept, before vLLM sees the region. Where other engines have
-    it, they are asked for it. Returns the parts that shrink() takes. Raises a KvdError where it does
-    not come in time; nothing has memory then."""
+    """Backs everything that is kept with memory, before vLLM sees the region. If other engines hold that memory, they
+    are asked for it. Returns the parts that shrink() takes. If it does not come in time a KvdError is raised, and no
+    part has memory."""
     kept, grain = geometry.kept_bytes, geometry.grain_bytes
     begun, left, parts = clock(), list(geometry.base), []
     while True:

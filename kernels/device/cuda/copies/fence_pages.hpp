@@ -27,7 +27,8 @@ namespace kvd::kernels::cuda {
 /// Owner: thread-safe. A context is current in adopt and at destruction.
 class FencePages {
   struct Page {
-    std::shared_ptr<const void> mapping;  // of a released page; first: it outlives the registration
+    std::shared_ptr<const void>
+        mapping;  // mapping of a released page; first, so that it outlives the registration
     HostRegistration registration;
     std::vector<std::uint64_t>
         queued;              // by word: the highest value that a stream was told to write

@@ -124,7 +124,7 @@ Result<std::vector<FoundBlock>> take_checkpoint(const Folder& folder, const Layo
   for (std::size_t i = 0; i < head.entries; ++i) {
     CheckpointEntry entry{};
     std::memcpy(&entry, bytes->data() + sizeof head + i * sizeof entry, sizeof entry);
-    if (entry.slot >= slots) continue;  // of a segment that is no more
+    if (entry.slot >= slots) continue;  // its segment no longer exists
     blocks.push_back(
         {DiskSlot(entry.slot), SlotGeneration(entry.generation), {entry.domain, entry.digest}});
   }

@@ -93,7 +93,8 @@ class Flights {
   const Segments& segments_;
   Io& io_;
   const SumFunction sum_;
-  std::vector<std::unique_ptr<Flight>> flights_;  ///< by the upper half of an operation's id
+  std::vector<std::unique_ptr<Flight>>
+      flights_;  ///< indexed by the upper half of an operation's id
   std::vector<std::size_t> unused_;
   std::deque<std::unique_ptr<Flight>> landed_;
   std::uint32_t loads_ = 0, stores_ = 0, scans_ = 0;

@@ -75,7 +75,7 @@ class Ring final : public Io {
   unsigned depth_ = 0;
   unsigned under_way_ = 0;  ///< entries between the submission queue and reap()
   std::deque<Entry> waiting_;
-  std::vector<Open> open_;  ///< by the user data of an entry
+  std::vector<Open> open_;  ///< indexed by the user data of an entry
   std::vector<std::size_t> unused_;
   std::mutex slabs_mutex_;  // guards what follows
   std::map<std::uintptr_t, Slab> slabs_;

@@ -214,7 +214,7 @@ class AdaptersByContent(unittest.TestCase):
         self.assertEqual(adapters.look(Lora()), first)
         loaded[1] = adapter(2.0)
         second = adapters.look(Lora())
-        loaded[1] = adapter()  # and back: what was computed meanwhile is of neither
+        loaded[1] = adapter()  # and back again: what was computed meanwhile belongs to neither
         third = adapters.look(Lora())
         assert first and second and third
         self.assertEqual(first.content, third.content)

@@ -18,7 +18,7 @@ from kvd_vllm.daemon import KvdCache, NoCache
 from kvd_vllm.lasting import LastingCache, WindowCache
 from kvd_vllm.layout import CacheShape, Piece
 
-PART = 64 << 10  # of a block, which has two
+PART = 64 << 10  # each block has two parts
 BLOCKS, SLOTS = 16, 3
 SHAPE = CacheShape("model", blocks=SLOTS, block_tokens=16, block_bytes=2 * PART, windows=(0,))
 PIECES = [Piece(at * BLOCKS * PART, PART, PART) for at in range(2)]

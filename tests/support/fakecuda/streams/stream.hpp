@@ -75,7 +75,7 @@ struct CUstream_st : std::enable_shared_from_this<CUstream_st> {
 
   const CUcontext context;
   const unsigned flags;
-  const unsigned queue;    // of the hardware, which streams share
+  const unsigned queue;    // number of the hardware queue, which streams share
   std::mt19937_64 random;  // the stream's thread
 
  private:

@@ -266,7 +266,7 @@ CUresult CUDAAPI cuStreamWaitEvent(CUstream handle, CUevent event, unsigned int 
   if (state.in_capture) return CUDA_ERROR_NOT_SUPPORTED;  // the stream would join the capture
   {
     const std::lock_guard lock(driver().mutex);
-    const bool outside = state.mark != nullptr;  // and the wait would reach out of the graph
+    const bool outside = state.mark != nullptr;  // the wait would then reach out of the graph
     if (outside && driver().captures.refuse_for(stream.get()) != CUDA_SUCCESS) {
       return CUDA_ERROR_STREAM_CAPTURE_ISOLATION;
     }

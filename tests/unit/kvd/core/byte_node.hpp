@@ -44,9 +44,9 @@ class ByteNode {
   }
 
   struct Leased {
-    RegionId id;  ///< of the region, or of a space
+    RegionId id;  ///< number of the region or the space
     std::vector<SlabIndex> slabs;
-    std::vector<RegionId> parts;  ///< of a space: what stands at each position
+    std::vector<RegionId> parts;  ///< only of a space: the regions at its positions
   };
 
   EngineId attach(DomainId domain = DomainId(1)) {

@@ -21,7 +21,7 @@ TEST(Controller, TakesVictimsOfAnotherEngineOnlyAtItsOwnStep) {
   World world(lvf_pool());
   const EngineId a = world.attach(small_model());
   const EngineId b = world.attach(small_model());
-  ASSERT_EQ(world.submit(a, 1, 28, 4), ErrorCode::kOk);  // all 16 slots of the pool
+  ASSERT_EQ(world.submit(a, 1, 28, 4), ErrorCode::kOk);  // it takes all 16 slots of the pool
   world.step_until_granted(a);
   world.pass(seconds(1));
   world.run_and_step(a);

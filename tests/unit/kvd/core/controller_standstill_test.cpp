@@ -26,7 +26,7 @@ ModelClass slack_model() { return {4, 2, 4, Bytes(160)}; }
 TEST(ControllerStandstill, AnEmptySlabOfAnotherClassCountsWhole) {
   World world(daemon_pool(4));
   const EngineId first = world.attach(slack_model());
-  ASSERT_EQ(world.submit(first, 1, 20, 4), ErrorCode::kOk);  // all 12 slots of the pool
+  ASSERT_EQ(world.submit(first, 1, 20, 4), ErrorCode::kOk);  // it takes all 12 slots of the pool
   ASSERT_TRUE(run_to_end(world));
   const EngineId second = world.attach(small_model());
   ASSERT_EQ(world.submit(second, 1, 60, 4), ErrorCode::kOk);  // all 32
@@ -55,7 +55,7 @@ TEST(ControllerStandstill, TheHeadOfTheQueueComesInWhereNobodyDecodes) {
   const EngineId holder = world.attach(small_model(), DomainId(1), true);
   ASSERT_EQ(world.code(world.command(holder, AllocateRegion{Bytes(4096) * 5})), ErrorCode::kOk);
   const EngineId a = world.attach(small_model());
-  ASSERT_EQ(world.submit(a, 1, 46, 2), ErrorCode::kOk);  // all 24 slots beside the region
+  ASSERT_EQ(world.submit(a, 1, 46, 2), ErrorCode::kOk);  // it takes all 24 slots beside the region
   EXPECT_TRUE(run_to_end(world, 100));
 }
 

@@ -63,7 +63,7 @@ TEST(Driver, AnotherLibraryIsNoDriver) {
   EXPECT_THAT(driver.error().message, HasSubstr("cuGetProcAddress_v2"));
 }
 
-// The trap of build machines: it loads, and fails at every call.
+// Build machines have such a library: it loads, and fails at every call.
 TEST(Driver, TheStubOfTheToolkitIsNamed) {
   const auto driver = Driver::open(KVD_CUDA_STUB);
   ASSERT_FALSE(driver.ok());

@@ -22,7 +22,7 @@ class Tier : public ::testing::Test {
  protected:
   Entries entries;
   std::unique_ptr<TurnoverEviction> sut;
-  std::vector<EntryId> ids{EntryId()};  ///< by the number that the tests give them, from 1
+  std::vector<EntryId> ids{EntryId()};  ///< indexed by the number that the tests give them, from 1
   double clock = 0;
 
   void use(EvictionKind kind) { sut = std::make_unique<TurnoverEviction>(entries, kind); }

@@ -118,7 +118,8 @@ TEST_F(HoldsTest, ADyingEnginesSlotsAreDirtyOnceItIsGone) {
   EXPECT_EQ(in(hbm, SlotState::kQuarantined), 4u) << "zeroed by the one who took them";
 }
 
-// Given up in peace, its engine dies and is gone, and only then the copy ends.
+// The blocks are given up while the engine lives. It then dies and is gone, and only after that the
+// copy ends.
 TEST_F(HoldsTest, ACopyThatOutlivesItsEngineLeavesDirtySlots) {
   sut.add(hold({kCopy}, 1));
   sut.engine_dying(kEngine);

@@ -170,7 +170,7 @@ TEST_F(ClaimsTest, APausedRequestStaysWhereSomebodyRuns) {
 
 TEST_F(ClaimsTest, AParkedRequestIsNotOnItsWayOutOfWhatItShares) {
   Session& session = attach();
-  Request& prompt = running(session, 4);  // in the slab that the other class needs
+  Request& prompt = running(session, 4);  // its blocks are in the slab that the other class needs
   Request& parked = submit(session, 8, 4);
   store::Blocks& blocks = ground.store.blocks;
   blocks.share(parked.table, blocks.name(prompt.table, 0, store::EntryId(1)));

@@ -63,7 +63,8 @@ class EnginePlacedTest : public PartsTest {
   Schedule::Request& waits(std::uint64_t id, std::int64_t prompt, Nanoseconds age) {
     return add(id, State::kWaiting, prompt, age);
   }
-  /// Decodes, and its next token is late in `slack`. Holds blocks for 16 * blocks - 8 tokens.
+  /// A request that decodes and whose next token is late in `slack`. It holds blocks for 16 *
+  /// blocks - 8 tokens.
   Schedule::Request& runs(std::uint64_t id, std::int64_t blocks, Nanoseconds slack,
                           Nanoseconds age = seconds(5)) {
     Schedule::Request& request = add(id, State::kRunning, blocks * 16 - 18, age);

@@ -17,7 +17,7 @@ namespace {
 
 using ::testing::ElementsAre;
 
-constexpr std::int64_t kSlabBlocks = kSlab / kSlot;  // of an engine with one layer group
+constexpr std::int64_t kSlabBlocks = kSlab / kSlot;  // for an engine with one layer group
 constexpr std::int64_t kHbm = 4 * kSlabBlocks, kBoth = 8 * kSlabBlocks;
 
 /// All in blocks. What is said of a request holds once it has the blocks that it may grow to.
