@@ -26,6 +26,7 @@
 #include "kvd/daemon/machine/capabilities.hpp"
 #include "kvd/daemon/machine/places.hpp"
 #include "kvd/daemon/signals.hpp"
+#include "kvd/daemon/workers/remotes.hpp"
 
 extern char** environ;
 
@@ -151,8 +152,11 @@ void tell_needs(const Config& config) {
   const Status fits = room.ok() ? check_memory(host_pools(config), memory_beside(config), *room,
                                                "pool.hbm + pool.dram")
                                 : Status(room.error());
-  if (!fits.ok())
-    std::fprintf(stderr, "kvd: not on this machine: %s\n", fits.error().message.c_str());
+  const auto secrets = read_remote_secrets(config);
+  for (const Status& here : {fits, secrets.ok() ? Status() : Status(secrets.error())}) {
+    if (here.ok()) continue;
+    std::fprintf(stderr, "kvd: not on this machine: %s\n", here.error().message.c_str());
+  }
 }
 
 int main(int argc, char** argv) {

@@ -300,9 +300,14 @@ void check_disk(const Config& config, Faults& faults) {
 
 void check_remote(const Config& config, Faults& faults) {
   const RemoteSettings& remote = config.remote;
-  for (const std::string& server : remote.list()) {
+  const std::vector<std::string> servers = remote.list();
+  for (const std::string& server : servers) {
     const Status named = remote::check_address(server);
     if (!named.ok()) faults.push_back("remote.servers: " + named.error().message);
+  }
+  if (!servers.empty() && remote.secret_file.empty()) {
+    faults.push_back(
+        "remote.secret_file: name a file with a secret that all nodes have (openssl rand -hex 32)");
   }
   if (remote.write != "touched" && remote.write != "all") {
     faults.push_back("remote.write: \"" + remote.write + "\" is neither touched nor all");

@@ -44,12 +44,7 @@ Result<std::string> read_private(const std::string& key, const std::string& path
 Result<RemoteSecrets> read_remote_secrets(const Config& config) {
   RemoteSecrets secrets;
   const RemoteSettings& remote = config.remote;
-  if (remote.servers.empty()) return secrets;
-  if (remote.secret_file.empty()) {
-    return make_error(ErrorCode::kInvalidArgument,
-                      "remote.secret_file: name a file with a secret that all nodes have (openssl "
-                      "rand -hex 32)");
-  }
+  if (remote.list().empty()) return secrets;
   KVD_ASSIGN_OR_RETURN(const std::string secret,
                        read_private("remote.secret_file", remote.secret_file));
   if (secret.size() < kLeastSecret) {

@@ -271,6 +271,9 @@ TEST(RemoteProgram, NamesWhatIsWrongWithItsFiles) {
   EXPECT_NE(run.status, 0);
   EXPECT_THAT(run.output, HasSubstr("remote.secret_file"));
   EXPECT_THAT(run.output, HasSubstr("chmod 600"));
+  const KvdRun check = run_kvd({"--config", folder.file("kvd.toml"), "--check-config"});
+  EXPECT_EQ(check.status, 0) << "the file may be another one where kvd runs";
+  EXPECT_THAT(check.output, HasSubstr("not on this machine: remote.secret_file"));
 }
 
 }  // namespace

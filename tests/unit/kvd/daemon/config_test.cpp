@@ -113,10 +113,13 @@ TEST_F(ConfigTest, EveryKeyIsReadAloneFromFlagVariableAndFile) {
     const auto* key = find_key(config_keys(), path);
     ASSERT_NE(key, nullptr);
     ASSERT_NE(key->get(Config{}), value) << "the default proves nothing";
-    const Result<Invocation> all[] = {parse({"--" + assigned(path, value)}),
-                                      parse({"--" + path, value}),
-                                      parse({}, {assigned(variable_of(path), value)}),
-                                      parse_file(assigned(path, "'" + value + "'\n"))};
+    Texts needed;
+    if (path == "remote.servers") needed = {"KVD_REMOTE_SECRET_FILE=/etc/kvd/s"};
+    Texts variables = needed;
+    variables.push_back(assigned(variable_of(path), value));
+    const Result<Invocation> all[] = {parse({"--" + assigned(path, value)}, needed),
+                                      parse({"--" + path, value}, needed), parse({}, variables),
+                                      parse_file(assigned(path, "'" + value + "'\n"), {}, needed)};
     for (const auto& sut : all) {
       ASSERT_TRUE(sut.ok()) << sut.error().message;
       EXPECT_EQ(key->get(sut->config), value);
@@ -317,6 +320,12 @@ TEST_F(ConfigTest, ValuesOfTheWrongShapeAreFaults) {
                                    HasSubstr(":3: domain.1.uids: ")));
   EXPECT_THAT(lines_of(parse_file("remote.servers = ['a:1', 'b:2']\n")),
               ElementsAre(HasSubstr("remote.servers: is a list")));
+}
+
+TEST_F(ConfigTest, RemoteServersNeedASecret) {
+  EXPECT_THAT(lines_of(parse_file("remote.servers = 'a:1'\n")),
+              ElementsAre(AllOf(HasSubstr("remote.secret_file: "), HasSubstr("openssl rand"))));
+  EXPECT_TRUE(parse_file("remote.servers = ' ,'\n").ok()) << "there is none";
 }
 
 TEST_F(ConfigTest, AClassTakesTheUsualGoalsForThoseNotGiven) {
