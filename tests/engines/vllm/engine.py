@@ -11,6 +11,8 @@ or with pause_on "load" when a request waits for a load, "preempted" when two th
 a time: it prints {"event":"paused", …} with where its KV tensors lie and kvd's names of a request's blocks,
 and goes on after a line on stdin.
 Each round makes an engine of its own, but one that says "same"; "each" says what is otherwise in each.
+With "tells" it prints after each step what tokens came, {"event":"told","tokens":[[request, [token, …]], …]}, and
+a line on stdin ends all requests, as where those who asked are gone. "answer" may be a list, by prompt.
 With "embed" it says the vectors of its prompts instead.
 """
 
@@ -19,6 +21,7 @@ from __future__ import annotations
 import gc
 import json
 import random
+import select
 import sys
 from typing import Any
 
@@ -64,6 +67,23 @@ def counters(llm: Any) -> dict[str, float]:
     return {name.removeprefix("vllm:"): value for name, value in found.items() if value is not None}
 
 
+def tell(outputs: list[Any], told: list[int]) -> None:
+    """What is new of the answers; `told` counts what was said before."""
+    news = []
+    for output in outputs:
+        number, tokens = int(output.request_id), list(output.outputs[0].token_ids)
+        news.append((number, tokens[told[number] :]))
+        told[number] = len(tokens)
+    print(json.dumps({"event": "told", "tokens": news}), flush=True)
+
+
+def end_all(engine: Any, scheduler: Any, count: int) -> None:
+    """Ends so many requests, and makes the steps that are left to do then."""
+    engine.abort_request([str(number) for number in range(count)])
+    while scheduler.has_requests():
+        engine.step()
+
+
 def run(llm: Any, given: dict[str, Any]) -> dict[str, Any]:
     from vllm import SamplingParams
     from vllm.v1.request import RequestStatus
@@ -71,16 +91,19 @@ def run(llm: Any, given: dict[str, Any]) -> dict[str, Any]:
     engine = llm.llm_engine
     scheduler = engine.engine_core.engine_core.scheduler
     asked = given.get("prompts") or prompts(given.get("seed", 1))
-    params = SamplingParams(
-        temperature=0, ignore_eos=True, detokenize=False, logprobs=3,
-        max_tokens=given.get("answer", ANSWER), extra_args=given.get("arguments"),
-        prompt_logprobs=given.get("prompt_logprobs"),
-    )  # fmt: skip
+    length = given.get("answer", ANSWER)
+    lengths = length if isinstance(length, list) else [length] * len(asked)
     for number, prompt in enumerate(asked):
         tokens = {"prompt_token_ids": prompt}
         salt = {"cache_salt": given["salt"]} if "salt" in given else {}
-        engine.add_request(str(number), {**tokens, **salt}, params.clone())
+        params = SamplingParams(
+            temperature=0, ignore_eos=True, detokenize=False, logprobs=3,
+            max_tokens=lengths[number], extra_args=given.get("arguments"),
+            prompt_logprobs=given.get("prompt_logprobs"),
+        )  # fmt: skip
+        engine.add_request(str(number), {**tokens, **salt}, params)
     done: dict[str, Any] = {}
+    told = [0] * len(asked)
     scheduled, steps, schedule = [0], [0], scheduler.schedule
 
     def counting(*arguments: Any) -> Any:
@@ -101,9 +124,15 @@ def run(llm: Any, given: dict[str, Any]) -> dict[str, Any]:
     scheduler.schedule = counting
     paused = False
     while engine.has_unfinished_requests():
-        for output in engine.step():
+        outputs = engine.step()
+        for output in outputs:
             if output.finished:
                 done[output.request_id] = output.outputs[0]
+        if given.get("tells"):
+            tell(outputs, told)
+            if select.select([sys.stdin], [], [], 0)[0]:
+                end_all(engine, scheduler, len(asked))
+                return {}
         if not paused and is_time_to_pause():
             paused = True
             where = llm.collective_rpc(tensors)[0]
@@ -117,7 +146,7 @@ def run(llm: Any, given: dict[str, Any]) -> dict[str, Any]:
             for a in answers
         ],
         "scheduled": scheduled[0],
-        "needed": sum(map(len, asked)) + len(asked) * (params.max_tokens - 1),
+        "needed": sum(map(len, asked)) + sum(lengths) - len(asked),
         "counters": counters(llm),
     }
 

@@ -8,7 +8,7 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -206,6 +206,15 @@ class Engine:
                 return [(at, size) for at, size in paused["tensors"]]
             self._printed += line
         raise AssertionError(f"the engine ended: {self.log[-4000:]}")
+
+    def told(self) -> Iterator[list[tuple[int, list[int]]]]:
+        """By step, until it ends: what tokens of which requests came."""
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            if line.startswith('{"event": "told"') and line.endswith("\n"):
+                yield json.loads(line)["tokens"]
+            else:
+                self._printed += line
 
     def go_on(self) -> None:
         assert self.process.stdin is not None
