@@ -16,10 +16,12 @@ constexpr std::int64_t kDramShare = 4;  ///< reads may fill one part in so many 
 constexpr double kUsualRate = 1e9;
 /// The same for the remote store: a network of 10 Gbit/s.
 constexpr double kUsualRemoteRate = 1e9;
-/// A request waits for an answer for this part of the time that computing takes, and so much longer
-/// for a load that is late.
-constexpr double kAnswerShare = 0.1;
+/// A request waits for an answer for this part of the time that computing takes, as what it waits
+/// in vain for is lost.
+constexpr double kAnswerShare = 0.05;
 constexpr double kLongestAnswer = 0.2;  ///< and at most for so many seconds
+/// For a load that takes longer than usual it waits this part besides.
+constexpr double kLateShare = 0.1;
 
 double rate_of(const DiskClasses::Disk& disk, bool remote) {
   const planner::TierRates& rates = disk.rates[remote ? kRemoteTier : kDiskTier];
@@ -161,7 +163,7 @@ std::uint64_t DiskCache::read(const Asked& asked, std::size_t known, std::vector
   const double longest = std::min(to_seconds(context_.config.disk.patience), patience);
   const double usual = costs.load(static_cast<double>(costs.tokens.value)).count();
   const bool tries = std::isfinite(patience) && disk.memory.loaded_last == false;
-  const double waits = tries ? 0 : std::min(longest, 2 * usual + kAnswerShare * patience);
+  const double waits = tries ? 0 : std::min(longest, 2 * usual + kLateShare * patience);
   const auto in = [this](double s) {
     return context_.now + Nanoseconds(static_cast<std::int64_t>(1e9 * s));
   };

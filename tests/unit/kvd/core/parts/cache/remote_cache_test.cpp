@@ -126,14 +126,14 @@ TEST_F(RemoteCacheTest, ALookupDoesNotWaitAndAskingAgainFindsThem) {
   EXPECT_EQ(ground.context.counters.prefixes.lower[kRemoteTier].loads, 2u);
 }
 
-TEST_F(RemoteCacheTest, ARequestWaitsForATenthOfTheTimeOfComputing) {
+TEST_F(RemoteCacheTest, ARequestWaitsForATwentiethOfTheTimeOfComputing) {
   Session& session = attach();
   session.costs.prefill_token_s = 5e-3;
   Request& request = asked(session, 9, 7);
   EXPECT_EQ(sut.find(request), Found::kSoon);
-  pass(std::chrono::milliseconds(3));
+  pass(std::chrono::milliseconds(1));
   EXPECT_EQ(sut.find(request), Found::kSoon);
-  pass(std::chrono::milliseconds(2));
+  pass(std::chrono::milliseconds(1));
   EXPECT_EQ(sut.find(request), Found::kNothing);
   answer(asks().at(0), false);
 }
