@@ -82,7 +82,7 @@ bool receive_all(int fd, void* data, std::size_t size) {
   return true;
 }
 
-/// A process that gives and takes blocks over one TCP connection.
+/// A process that gives and takes as many blocks as the server has, over one TCP connection.
 class Floor {
  public:
   Floor() {
@@ -131,14 +131,16 @@ class Floor {
 
  private:
   [[noreturn]] static void serve(int listener) {
-    std::vector<std::byte> block(kBlock, std::byte{7});
+    std::vector<std::byte> blocks(kBlocks * kBlock, std::byte{7});
     const int fd = ::accept(listener, nullptr, nullptr);
     const int one = 1;
     (void)::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-    for (char op = 0; receive_all(fd, &op, 1);) {
-      if (op == 'g') send_all(fd, block.data(), block.size());
+    std::size_t next = 0;
+    for (char op = 0; receive_all(fd, &op, 1); next = (next + 1) % kBlocks) {
+      std::byte* const block = blocks.data() + next * kBlock;
+      if (op == 'g') send_all(fd, block, kBlock);
       if (op == 'p') {
-        if (!receive_all(fd, block.data(), block.size())) break;
+        if (!receive_all(fd, block, kBlock)) break;
         send_all(fd, "k", 1);
       }
     }
