@@ -47,7 +47,7 @@ PORT, PASSWORD = 6379, "right"
 OPEN_S, CLOSED_S, TTFT, LOCAL = 1.0, 10.0, 1.1, 1.02
 SEEN_S = 0.15  # how old what kvd shows may be, and how often it is looked at
 PASSES = 3  # of the prompts, for the column "local"
-AFTER = 0.1  # this share of the prompts is answered before the fault begins
+BEFORE = 0.1  # a share of the prompts: so many more come first where a fault begins in the middle
 
 
 class Space:
@@ -279,7 +279,8 @@ class World:
     def __init__(self, kind: str, prompts: int, stack: contextlib.ExitStack) -> None:
         self.kind = kind
         source = random.Random(SEED)
-        self.prompts = [[source.randrange(3, 250) for _ in range(TOKENS)] for _ in range(prompts)]
+        self.before = int(BEFORE * prompts)
+        self.prompts = [[source.randrange(3, 250) for _ in range(TOKENS)] for _ in range(self.before + prompts)]
         self._folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kvd-faults-")))
         for name, text in (("secret", "s" * 64), ("password", PASSWORD)):
             (self._folder / name).write_text(text)
@@ -444,7 +445,7 @@ def measure(world: World, fault: Fault) -> Row:
         first: list[list[Answer]] = [[], []]
         touched: list[list[Answer]] = [[], []]
         again: list[list[Answer]] = [[], []]
-        start = 0 if fault.from_start else int(AFTER * len(world.prompts))
+        start = 0 if fault.from_start else world.before
         for at, prompt in enumerate(world.prompts):
             if at == start and not fault.from_start:
                 fault.begin(world)
