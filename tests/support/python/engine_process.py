@@ -17,8 +17,8 @@ BLOCK = 16  # tokens, of 4 KiB each
 class KvdEngine:
     """A context manager. 32 of its blocks fill a slab of KvdProcess."""
 
-    def __init__(self, kvd: KvdProcess, *options: str) -> None:
-        self.port = free_port()
+    def __init__(self, kvd: KvdProcess, *options: str, user: int | None = None) -> None:
+        self.port, self._user = free_port(), user
         self._command = [
             PROGRAM, "--random", "layers=2,hidden=256,heads=4,kv_heads=4", "--port", str(self.port),
             "--threads", "1", "--block-tokens", str(BLOCK), "--endpoint", kvd.endpoint, *options,
@@ -26,7 +26,7 @@ class KvdEngine:
         self.start()
 
     def start(self) -> None:
-        self.process = subprocess.Popen(self._command, stdout=subprocess.DEVNULL)
+        self.process = subprocess.Popen(self._command, stdout=subprocess.DEVNULL, user=self._user)
 
     def wait(self) -> None:
         """Until it serves."""
