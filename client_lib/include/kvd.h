@@ -379,7 +379,7 @@ typedef struct kvd_placement_entry {
   uint32_t reserved;
 } kvd_placement_entry;
 
-/* `entries` belongs to the handle and stays valid until its next kvd_place. */
+/* `entries` belongs to the handle and stays valid until its next kvd_place or kvd_place_layers. */
 typedef struct kvd_placement {
   size_t struct_size;
   uint64_t budget_blocks;
@@ -500,6 +500,33 @@ typedef struct kvd_request_gap {
 } kvd_request_gap;
 KVD_API kvd_status kvd_set_gaps(kvd_handle* handle, const kvd_request_gap* gaps, size_t count,
                                 uint64_t timeout_ns);
+/* ---- which layers stay ---- */
+
+typedef struct kvd_layers_request {
+  uint64_t id;
+  uint64_t tokens; /* whose KV it has; it grows by one a step */
+} kvd_layers_request;
+
+typedef struct kvd_layers_input {
+  size_t struct_size;
+  uint64_t capacity_blocks; /* blocks of one layer that HBM has room for */
+  uint64_t block_bytes;     /* of one layer */
+  uint64_t step_ns;         /* that a step computes, waits for layers left out */
+  uint32_t layers;
+  uint32_t block_tokens;
+  const kvd_layers_request* requests; /* at most 1024 */
+  uint64_t count;
+} kvd_layers_input;
+
+/* Which layers of running requests are to stay in HBM, by kvd's placement policy: the last plan
+ * that was made, of those of its requests that are named now; layers k, 2k, ... are to be streamed,
+ * k being the distance, and none where that is 0. Another plan is made meanwhile, so ask again some
+ * steps later. `entries` belongs to the handle and stays valid until its next kvd_place or
+ * kvd_place_layers. For a session without a shape. Never attaches, like kvd_schedule.
+ * KVD_UNSUPPORTED: the daemon is older. */
+KVD_API kvd_status kvd_place_layers(kvd_handle* handle, const kvd_layers_input* input,
+                                    uint64_t timeout_ns, kvd_placement* placement);
+
 /* The number of an SLO class by its name, never 0; NULL: 0. It is computed here: a class that the
  * daemon does not know counts as the domain's. */
 KVD_API uint32_t kvd_slo_class(const char* name);

@@ -33,6 +33,10 @@ struct ScheduleCommand {
   ScheduleBody body;  ///< `count` is taken from `requests` when encoding
   Records<ScheduleRequest> requests;
 };
+struct LayersCommand {
+  LayersBody body;  ///< `count` is taken from `requests` when encoding
+  Records<LayersRequest> requests;
+};
 struct CacheOpenCommand {
   CacheOpenBody body;  ///< `count` is taken from `pieces` when encoding
   Records<BlockPiece> pieces;
@@ -67,11 +71,11 @@ struct StatsCommand {};
 struct PingCommand {};
 
 /// The first alternative is empty, so that a body yet to be decoded costs nothing.
-using CommandBody =
-    std::variant<PingCommand, StatsCommand, SubmitBody, StepCommand, AllocateBody, PlaceCommand,
-                 RotateBody, FinishCommand, AbortCommand, NameCommand, CacheOpenCommand,
-                 CacheCommand, ScheduleCommand, SpaceCommand, ShareBody, CacheModelBody,
-                 GapsCommand, NeedsCommand, CacheLabelCommand, CacheChangesBody, ClaimBody>;
+using CommandBody = std::variant<PingCommand, StatsCommand, SubmitBody, StepCommand, AllocateBody,
+                                 PlaceCommand, RotateBody, FinishCommand, AbortCommand, NameCommand,
+                                 CacheOpenCommand, CacheCommand, ScheduleCommand, SpaceCommand,
+                                 ShareBody, CacheModelBody, GapsCommand, NeedsCommand,
+                                 CacheLabelCommand, CacheChangesBody, ClaimBody, LayersCommand>;
 
 /// One command. Encoding fills in the frame header except its version.
 struct Command {

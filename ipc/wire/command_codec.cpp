@@ -207,6 +207,28 @@ Fault check(const ScheduleBody& body) {
   return nullptr;
 }
 
+Fault check(const LayersBody& body) {
+  if (body.reserved != 0) return "layers: reserved field is not zero";
+  if (body.count > kMaxLayersRequests) return "layers: more than 1024 requests";
+  if (body.layers == 0 || body.layers > kMaxLayers) return "layers: a model has 1 to 1024 layers";
+  if (body.block_tokens == 0 || body.block_tokens > kMaxScheduleBlockTokens) {
+    return "layers: a block has 1 to 2^20 tokens";
+  }
+  if (body.capacity_blocks > kMaxLayersBlocks) return "layers: room for more than 2^40 blocks";
+  if (body.block_bytes == 0 || body.block_bytes > kMaxRegionBytes) {
+    return "layers: a block of a layer has 1 to 2^50 bytes";
+  }
+  if (body.step_ns == 0 || body.step_ns > std::uint64_t{kMaxTimeoutNs}) {
+    return "layers: a step takes 1 ns to 1 h";
+  }
+  return nullptr;
+}
+
+Fault check(const LayersRequest& request) {
+  if (request.request == 0) return "layers: request id 0 is reserved";
+  return request.tokens > kMaxTokens ? "layers: a request of more than 2^40 tokens" : nullptr;
+}
+
 bool is_goal(std::uint64_t ns) { return ns <= std::uint64_t{kMaxTimeoutNs}; }
 
 Fault check(const ScheduleRequest& request) {
@@ -315,6 +337,12 @@ Status decode_name(ByteView rest, CommandBody& body) {
   KVD_TRY(take(rest, "name", fixed, name.blocks));
   name.fingerprint = fixed.fingerprint;
   return check_each(name.blocks);
+}
+
+Status decode_layers(ByteView rest, CommandBody& body) {
+  auto& asked = body.emplace<LayersCommand>();
+  KVD_TRY(take(rest, "layers", asked.body, asked.requests));
+  return check_each(asked.requests);
 }
 
 Status decode_needs(ByteView rest, CommandBody& body) {
@@ -432,6 +460,8 @@ Status decode_body(std::uint16_t type, ByteView rest, CommandBody& body) {
       return decode_pod<ClaimBody>(rest, "claim", body);
     case MessageType::kNeeds:
       return decode_needs(rest, body);
+    case MessageType::kLayers:
+      return decode_layers(rest, body);
     case MessageType::kGaps:
       return decode_gaps(rest, body);
     default:
@@ -465,7 +495,8 @@ MessageType type_of(const CommandBody& body) {
       MessageType::kName,       MessageType::kCacheOpen,    MessageType::kCache,
       MessageType::kSchedule,   MessageType::kSpace,        MessageType::kShare,
       MessageType::kCacheModel, MessageType::kGaps,         MessageType::kNeeds,
-      MessageType::kCacheLabel, MessageType::kCacheChanges, MessageType::kClaim};
+      MessageType::kCacheLabel, MessageType::kCacheChanges, MessageType::kClaim,
+      MessageType::kLayers};
   static_assert(std::size(kTypes) == std::variant_size_v<CommandBody>);
   return kTypes[body.index()];
 }
@@ -486,6 +517,7 @@ Status encode_command(const Command& command, FrameBuffer& out) {
           [&](const SpaceCommand& space) { return to.counted(space.body, space.positions); },
           [&](const GapsCommand& named) { return to.counted(GapsBody{}, named.gaps); },
           [&](const NeedsCommand& told) { return encode_needs(to, told); },
+          [&](const LayersCommand& asked) { return to.counted(asked.body, asked.requests); },
           [&](const auto& body) { return to.alone(body); },
       },
       command.body);

@@ -66,6 +66,7 @@ enum class MessageType : std::uint16_t {
   kCacheLabel = 56,
   kCacheChanges = 57,
   kClaim = 58,
+  kLayers = 60,
 };
 constexpr std::uint16_t kReplyBit = 0x8000;
 
@@ -663,5 +664,30 @@ struct ScheduleReplyBody {
   std::uint32_t reserved = 0;
 };
 static_assert(sizeof(ScheduleReplyBody) == 16);
+
+/// The most requests whose layers are planned together.
+constexpr std::uint32_t kMaxLayersRequests = 1024;
+constexpr std::uint64_t kMaxLayersBlocks = std::uint64_t{1} << 40;
+
+/// A request of an engine that streams layers and places its blocks itself.
+struct LayersRequest {
+  std::uint64_t request = 0;
+  std::uint64_t tokens = 0;  ///< whose KV it has; it grows by one a step
+};
+static_assert(sizeof(LayersRequest) == 16);
+
+/// Asks which layers of running requests stay in HBM. Followed by `count` LayersRequests. The
+/// answer is a PlaceReply of the last plan that was made: a new one is made meanwhile, and nobody
+/// waits for it.
+struct LayersBody {
+  std::uint64_t capacity_blocks = 0;  ///< blocks of one layer that HBM has room for
+  std::uint64_t block_bytes = 0;      ///< of one layer
+  std::uint64_t step_ns = 0;          ///< that a step computes, waits for layers left out
+  std::uint32_t layers = 0;
+  std::uint32_t block_tokens = 0;
+  std::uint32_t count = 0;
+  std::uint32_t reserved = 0;
+};
+static_assert(sizeof(LayersBody) == 40);
 
 }  // namespace kvd::wire

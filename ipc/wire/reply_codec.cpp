@@ -16,6 +16,7 @@ std::size_t body_index(MessageType command) {
     case MessageType::kClaim:
       return 2;
     case MessageType::kPlace:
+    case MessageType::kLayers:
       return 3;
     case MessageType::kStats:
       return 4;
@@ -42,7 +43,7 @@ bool is_command(MessageType type) {
          type == MessageType::kShare || type == MessageType::kCacheModel ||
          type == MessageType::kGaps || type == MessageType::kNeeds ||
          type == MessageType::kCacheLabel || type == MessageType::kCacheChanges ||
-         type == MessageType::kClaim;
+         type == MessageType::kClaim || type == MessageType::kLayers;
 }
 
 Status encode_body(const ReplyHeader& header, std::uint16_t type, const StepReply& step,

@@ -112,6 +112,7 @@ std::vector<wire::CommandBody> commands() {
   static const std::vector<wire::RequestGap> kGaps(2, {1, 500'000'000});
   static const std::vector<wire::SpaceNeed> kNeeds(2, {4096, 64, 9, 0, 0, 1});
   static const std::vector<std::array<std::uint8_t, 32>> kDigests(2);
+  static const std::vector<wire::LayersRequest> kStreamed(2, {1, 100});
   static const std::vector<std::uint32_t> kTokens{1, 2, 3, 4};
   wire::CacheModelBody model{1, {}};
   wire::set_text(model.model, "a-model");
@@ -135,7 +136,8 @@ std::vector<wire::CommandBody> commands() {
           wire::NeedsCommand{{{1, 1, 2, 3, 1, 0}, 0, 0}, kNeeds},
           wire::CacheLabelCommand{{1, {}, {}, 0, 2}, kDigests, kTokens},
           wire::CacheChangesBody{1, {1, 2, 3}},
-          wire::ClaimBody{{}, {}, 1}};
+          wire::ClaimBody{{}, {}, 1},
+          wire::LayersCommand{{96, 65536, 1000, 4, 32, 0, 0}, kStreamed}};
 }
 
 std::vector<wire::Reply> replies() {

@@ -152,6 +152,11 @@ class KVD_CLIENT_API Client {
   /// that names the request. A request that kvd does not know is passed over, and the session's end
   /// forgets all. Never attaches. Unsupported: the daemon is older, and the class's gap counts.
   Status set_gaps(std::span<const RequestGap> gaps, Duration timeout);
+  /// Which layers of running requests are to stay in HBM, by kvd's placement policy: the last plan
+  /// that was made, of those of its requests that are named now. Another is made meanwhile, so ask
+  /// again some steps later; no entry: there is none. For a session without a shape. Never
+  /// attaches. Unsupported: the daemon is older.
+  Result<Placement> place_layers(const LayersInput& input, Duration timeout);
   /// The number of an SLO class by its name, for ScheduleRequest::slo_class. A class that the
   /// daemon does not know counts as the domain's.
   static std::uint32_t slo_class_number(std::string_view name);

@@ -219,6 +219,20 @@ struct Placement {
 
 // ---- the engine places: it picks block ids itself and asks who is to run ----
 
+/// Running requests whose layers may be streamed, and what streaming them would cost.
+struct LayersInput {
+  struct Request {
+    std::uint64_t id = 0;
+    std::uint64_t tokens = 0;  ///< whose KV it has; it grows by one a step
+  };
+  std::uint64_t capacity_blocks = 0;  ///< blocks of one layer that HBM has room for
+  std::uint64_t block_bytes = 0;      ///< of one layer
+  std::uint64_t step_ns = 0;          ///< that a step computes, waits for layers left out
+  std::uint32_t layers = 0;
+  std::uint32_t block_tokens = 0;
+  std::span<const Request> requests;  ///< at most 1024
+};
+
 enum class ScheduleState : std::uint32_t {
   kWaiting = 1,  ///< holds no block and none is kept for it: a new prompt, or one to be recomputed
   kParked = 2,   ///< was preempted; its blocks are kept for its return

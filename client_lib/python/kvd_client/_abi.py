@@ -253,6 +253,23 @@ class PlacementEntry(Struct):
     ]
 
 
+class LayersRequest(Struct):
+    _fields_ = [("id", c_uint64), ("tokens", c_uint64)]
+
+
+class LayersInput(Struct):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("capacity_blocks", c_uint64),
+        ("block_bytes", c_uint64),
+        ("step_ns", c_uint64),
+        ("layers", c_uint32),
+        ("block_tokens", c_uint32),
+        ("requests", POINTER(LayersRequest)),
+        ("count", c_uint64),
+    ]
+
+
 class Placement(Struct):
     _fields_ = [
         ("struct_size", c_size_t),
@@ -463,6 +480,7 @@ _CALLS: dict[str, list[Any]] = {
     ],
     "kvd_cache_poll": [HANDLE, POINTER(c_uint64), POINTER(c_uint8), U64],
     "kvd_cache_wait": [HANDLE, POINTER(c_uint64), U64, U64],
+    "kvd_place_layers": [HANDLE, POINTER(LayersInput), U64, POINTER(Placement)],
     "kvd_place": [HANDLE, POINTER(c_uint64), U64, U64, POINTER(Placement)],
     "kvd_set_gaps": [HANDLE, POINTER(RequestGap), c_size_t, U64],
     "kvd_schedule": [HANDLE, POINTER(SchedInput), U64, POINTER(SchedResult)],

@@ -260,11 +260,14 @@ class Requests:
         self._handle.call(
             "kvd_place", array, len(given), _abi.nanoseconds(timeout), ctypes.byref(answer)
         )
-        entries = answer.entries[: answer.entry_count]
-        return Placement(
-            answer.budget_blocks,
-            [Place(e.request, e.resident_blocks, e.distance) for e in entries],
-        )
+        return placement_of(answer)
+
+
+def placement_of(answer: _abi.Placement) -> Placement:
+    entries = answer.entries[: answer.entry_count]
+    return Placement(
+        answer.budget_blocks, [Place(e.request, e.resident_blocks, e.distance) for e in entries]
+    )
 
 
 def _tokens_of(tokens: Sequence[int]) -> ctypes.Array[ctypes.c_uint32]:

@@ -17,6 +17,7 @@ from typing import NamedTuple
 from . import _abi
 from ._handle import Handle
 from .errors import InvalidArgument
+from .requests import Placement, placement_of
 
 MOST_REQUESTS = 2048
 # As blocks_to_return of a running request: the request cannot be parked.
@@ -157,6 +158,36 @@ class Scheduling:
             None if bound == _ANY_TOKENS else bound,
         )
 
+    def place_layers(
+        self,
+        tokens: Mapping[int, int],
+        *,
+        layers: int,
+        capacity_blocks: int,
+        block_tokens: int,
+        block_bytes: int,
+        step_ns: int,
+        timeout: float = 0.002,
+    ) -> Placement:
+        """Says which layers of running requests are to stay in HBM, by kvd's placement policy: the
+        last plan that was made, of those of its requests that are named now. Another is made
+        meanwhile, so ask again some steps later. For a client without a shape.
+
+        `tokens`: for each request the tokens whose KV it has; `capacity_blocks`: blocks of one layer
+        that HBM has room for; `block_bytes`: of one layer; `step_ns`: that a step computes, waits
+        for layers left out.
+
+        Never attaches. Raises as schedule(), and Unsupported where the daemon is older."""
+        named = (_abi.LayersRequest * len(tokens))(*(_abi.LayersRequest(*each) for each in tokens.items()))
+        question = _abi.LayersInput(
+            ctypes.sizeof(_abi.LayersInput), capacity_blocks, block_bytes, step_ns, layers,
+            block_tokens, named, len(tokens),
+        )  # fmt: skip
+        answer = _abi.Placement(ctypes.sizeof(_abi.Placement))
+        self._handle.call(
+            "kvd_place_layers", ctypes.byref(question), _abi.nanoseconds(timeout), ctypes.byref(answer)
+        )
+        return placement_of(answer)
 
     def set_gaps(self, gaps: Mapping[int, float], timeout: float = 0.002) -> None:
         """Sets the longest wait for a token after the first, in seconds, for each request; 0: the

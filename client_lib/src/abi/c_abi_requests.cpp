@@ -48,6 +48,18 @@ kc::Content content_of(const kvd_request& request) {
   return content;
 }
 
+kvd_status keep_placement(kvd_handle& handle, const kc::Result<kc::Placement>& plan,
+                          kvd_placement* placement) {
+  if (!plan.ok()) return fail(plan.error());
+  handle.placement.clear();
+  for (const auto& entry : plan->entries) {
+    handle.placement.push_back({entry.request, entry.resident_blocks, entry.distance, 0});
+  }
+  const kvd_placement out{sizeof(kvd_placement), plan->budget_blocks, handle.placement.data(),
+                          handle.placement.size()};
+  return write_struct(out, placement);
+}
+
 kvd_step_result keep_step(kvd_handle& handle, const kc::StepResult& step) {
   handle.run.clear();
   handle.hold.clear();
@@ -208,15 +220,26 @@ kvd_status kvd_place(kvd_handle* handle, const uint64_t* requests, uint64_t coun
   if (!is_writable(placement)) return invalid(kNoStruct);
   if (count > kMostEntries) return invalid(kTooMany);
   if (requests == nullptr && count != 0) return invalid("requests is NULL");
-  const auto plan = handle->client.place(std::span(requests, count), duration(timeout_ns));
-  if (!plan.ok()) return fail(plan.error());
-  handle->placement.clear();
-  for (const auto& entry : plan->entries) {
-    handle->placement.push_back({entry.request, entry.resident_blocks, entry.distance, 0});
+  return keep_placement(
+      *handle, handle->client.place(std::span(requests, count), duration(timeout_ns)), placement);
+}
+
+kvd_status kvd_place_layers(kvd_handle* handle, const kvd_layers_input* input, uint64_t timeout_ns,
+                            kvd_placement* placement) {
+  kvd_layers_input in{};
+  if (handle == nullptr) return invalid(kNoHandle);
+  if (!read_struct(input, in) || !is_writable(placement)) return invalid(kNoStruct);
+  if (in.count > kMostEntries) return invalid(kTooMany);
+  if (in.requests == nullptr && in.count != 0) return invalid("requests is NULL");
+  std::vector<kc::LayersInput::Request> requests;
+  for (const kvd_layers_request& each : std::span(in.requests, in.count)) {
+    requests.push_back({each.id, each.tokens});
   }
-  const kvd_placement out{sizeof(kvd_placement), plan->budget_blocks, handle->placement.data(),
-                          handle->placement.size()};
-  return write_struct(out, placement);
+  return keep_placement(*handle,
+                        handle->client.place_layers({in.capacity_blocks, in.block_bytes, in.step_ns,
+                                                     in.layers, in.block_tokens, requests},
+                                                    duration(timeout_ns)),
+                        placement);
 }
 
 kvd_status kvd_get_stats(kvd_handle* handle, uint64_t timeout_ns, kvd_stats* stats) {

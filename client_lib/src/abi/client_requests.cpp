@@ -268,6 +268,22 @@ Result<ScheduleResult> Client::schedule(const ScheduleInput& input, Duration tim
   return public_result(impl_->link.in_a_step(timeout, schedule));
 }
 
+Result<Placement> Client::place_layers(const LayersInput& input, Duration timeout) {
+  std::vector<wire::LayersRequest> requests;
+  requests.reserve(input.requests.size());
+  for (const LayersInput::Request& each : input.requests)
+    requests.push_back({each.id, each.tokens});
+  const wire::LayersCommand command{{input.capacity_blocks, input.block_bytes, input.step_ns,
+                                     input.layers, input.block_tokens, 0, 0},
+                                    requests};
+  const auto place = [&](const SessionPtr& session, TimePoint until) {
+    return kvd::client::answer_of<wire::PlaceReply>(
+        session->call(command, until),
+        [](const wire::PlaceReply& plan) { return kvd::client::to_public(plan); });
+  };
+  return public_result(impl_->link.in_a_step(timeout, place));
+}
+
 Status Client::set_gaps(std::span<const RequestGap> gaps, Duration timeout) {
   const auto entries = kvd::client::to_wire(gaps);
   const auto set = [&](const SessionPtr& session, TimePoint until) -> kvd::Status {

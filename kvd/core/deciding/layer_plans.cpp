@@ -12,6 +12,40 @@ namespace {
 
 constexpr const char* kFallback = "batch_uniform";
 
+void take_figures(LayerPlan& plan, const planner::PlacementDecision& decision) {
+  plan.step_s = decision.latency.count();
+  plan.stall_s = 0;
+  for (const planner::Seconds stall : decision.stalls) plan.stall_s += stall.count();
+  plan.gap = plan.step_s > 0 ? 1 - decision.lower_bound.count() / plan.step_s : 0;
+}
+
+void ask_layers(LayersPlaced& own, const PlanLayers& asked, double fetch_rate) {
+  own.asked_for.clear();
+  own.snapshot = {};
+  own.snapshot.model.compute.assign(
+      asked.layers, planner::Seconds(asked.step) / static_cast<double>(asked.layers));
+  own.snapshot.model.per_block =
+      planner::Seconds(static_cast<double>(asked.block_bytes.value) / fetch_rate);
+  own.snapshot.capacity = asked.capacity;
+  own.snapshot.block_tokens = asked.block_tokens;
+  own.snapshot.open_blocks = true;
+  for (const PlanLayers::Request& each : asked.requests) {
+    own.asked_for.push_back(each.request);
+    planner::PlacementRequest& one = own.snapshot.requests.emplace_back();
+    one.tokens = each.tokens;
+    one.blocks =
+        Blocks((each.tokens + asked.block_tokens - Tokens(1)).value / asked.block_tokens.value);
+    const auto before = std::find_if(own.plan.begin(), own.plan.end(), [&](const auto& entry) {
+      return entry.request == each.request;
+    });
+    const auto layers = static_cast<std::int32_t>(asked.layers);
+    if (before == own.plan.end() || before->distance > asked.layers) continue;
+    one.current.emplace();
+    if (before->distance == 0) continue;
+    one.current = planner::distance_layers(layers, static_cast<std::int32_t>(before->distance));
+  }
+}
+
 }  // namespace
 
 void LayerPlans::renew(Session& session) {
@@ -78,6 +112,9 @@ void LayerPlans::on_plan(const PlanReady& ready) {
   LayerPlan& plan = session.plan;
   if (!plan.asked || plan.number != ready.number) return;
   plan.asked = false;
+  if (auto* own = std::get_if<LayersPlaced>(&session.layers)) {
+    return adopt_layers(session, *own, ready.decision);
+  }
   if (!session.streaming) return;
   const auto unknown = [&](const RequestKey& key) {
     return std::find(plan.asked_for.begin(), plan.asked_for.end(), key) == plan.asked_for.end();
@@ -144,10 +181,7 @@ void LayerPlans::adopt_plan(Session& session, const planner::PlacementDecision& 
   plan.adopted_at = context_.now;
   plan.steps_left =
       std::clamp<std::int64_t>(decision.expires_in, 1, context_.tuning.placement.window_max);
-  plan.step_s = decision.latency.count();
-  plan.stall_s = 0;
-  for (const planner::Seconds stall : decision.stalls) plan.stall_s += stall.count();
-  plan.gap = plan.step_s > 0 ? 1 - decision.lower_bound.count() / plan.step_s : 0;
+  take_figures(plan, decision);
   plan.mismatch = false;
   if (plan.resuming) plan.ended_since_pause = true;  // the next paused one may follow
 }
@@ -221,7 +255,7 @@ void LayerPlans::on_place(const Command& command, const Place& place) {
                     "a session without a model class has no blocks");
     return;
   }
-  if (session.place) {
+  if (std::holds_alternative<PendingPlace>(session.layers)) {
     context_.refuse(command, ErrorCode::kWouldBlock,
                     "the answer to the last place is being worked out: wait");
     return;
@@ -255,15 +289,68 @@ void LayerPlans::on_place(const Command& command, const Place& place) {
   }
   context_.emit(SolvePlacement{session.id, 0, true, context_.tuning.placement.policy,
                                input.snapshot, placement_config()});
-  session.place =
+  session.layers =
       PendingPlace{command.reply_to, context_.tuning.placement.policy, std::move(input)};
+}
+
+void LayerPlans::on_layers(const Command& command, const PlanLayers& asked) {
+  Session& session = requests_.sessions().at(command.engine);
+  if (session.class_id) {
+    context_.refuse(command, ErrorCode::kInvalidArgument,
+                    "kvd places the layers of a session with a model class: attach without one");
+    return;
+  }
+  std::set<RequestId> named;
+  for (const PlanLayers::Request& each : asked.requests) {
+    if (named.insert(each.request).second) continue;
+    context_.refuse(
+        command, ErrorCode::kInvalidArgument,
+        "request " + std::to_string(each.request.value) + " is named twice: name each once");
+    return;
+  }
+  auto* const before = std::get_if<LayersPlaced>(&session.layers);
+  LayersPlaced& own = before ? *before : session.layers.emplace<LayersPlaced>();
+  std::erase_if(own.plan, [&](const auto& entry) { return !named.contains(entry.request); });
+  context_.reply(command, PlaceReply{own.plan, asked.capacity});
+  if (session.plan.asked || asked.requests.empty()) return;
+  session.plan.asked = true;
+  ++session.plan.number;
+  ++context_.counters.plans;
+  ask_layers(own, asked, knowledge_.fetch_rate(session.info.devices.first()));
+  context_.emit(SolvePlacement{session.id, session.plan.number, false,
+                               context_.tuning.placement.policy, own.snapshot, placement_config()});
+}
+
+// A batch that does not fit has no plan: the engine goes by its own rule.
+void LayerPlans::adopt_layers(Session& session, LayersPlaced& own,
+                              const Result<planner::PlacementDecision>& decision) {
+  LayerPlan& plan = session.plan;
+  own.plan.clear();
+  plan.adopted.clear();
+  if (!decision.ok()) {
+    context_.note(Note::Level::kWarning, session.id,
+                  "no placement plan: " + decision.error().message);
+    return;
+  }
+  if (!decision->feasible) return;
+  const auto layers = static_cast<std::int64_t>(own.snapshot.model.layers());
+  for (std::size_t i = 0; i < decision->placement.size(); ++i) {
+    const planner::Candidate& placed = decision->placement[i];
+    const auto resident = layers - static_cast<std::int64_t>(placed.offloaded.size());
+    own.plan.push_back({own.asked_for[i], static_cast<std::uint32_t>(placed.distance.value_or(0)),
+                        own.snapshot.requests[i].blocks * resident});
+  }
+  plan.adopted = context_.tuning.placement.policy;
+  plan.steps_left = decision->expires_in;
+  take_figures(plan, *decision);
 }
 
 void LayerPlans::answer_place(Session& session,
                               const Result<planner::PlacementDecision>& decision) {
-  if (!session.place) return;
-  const PendingPlace place = std::move(*session.place);
-  session.place.reset();
+  auto* const pending = std::get_if<PendingPlace>(&session.layers);
+  if (!pending) return;
+  const PendingPlace place = std::move(*pending);
+  session.layers = {};
   const auto answer = [&](decltype(Reply::body) body) {
     context_.emit(Reply{session.id, place.reply_to, std::move(body)});
   };

@@ -30,6 +30,8 @@ class LayerPlans : private Part {
   /// The session's layers stream no more: no request stays paused.
   void forget(Session& session);
   void on_place(const Command& command, const Place& place);
+  /// Answers an engine that places its blocks with the last plan, and has the next one made.
+  void on_layers(const Command& command, const PlanLayers& asked);
   /// What the placement policy is asked about these requests.
   [[nodiscard]] PlacementInput placement_input(Session& session,
                                                const std::vector<RequestKey>& keys);
@@ -38,6 +40,8 @@ class LayerPlans : private Part {
   [[nodiscard]] std::vector<RequestKey> batch_of(Session& session);
   void ask_plan(Session& session, const std::string& policy);
   void adopt_plan(Session& session, const planner::PlacementDecision& decision);
+  void adopt_layers(Session& session, LayersPlaced& own,
+                    const Result<planner::PlacementDecision>& decision);
   void evict_paused(Session& session, const planner::PlacementDecision& decision, Blocks have);
   void answer_place(Session& session, const Result<planner::PlacementDecision>& decision);
   static void send_away(const Session& session, Request& request, std::int32_t layer);

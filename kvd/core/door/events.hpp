@@ -119,6 +119,20 @@ struct AllocateBlocks {
 struct Place {
   std::vector<RequestId> requests;  ///< empty: all running requests of the session
 };
+/// Running requests of an engine that streams layers and places its blocks itself. The answer is a
+/// PlaceReply of the last plan made.
+struct PlanLayers {
+  struct Request {
+    RequestId request;
+    Tokens tokens;  ///< whose KV it has
+  };
+  Blocks capacity;  ///< blocks of one layer that HBM has room for
+  Bytes block_bytes;
+  Nanoseconds step{0};  ///< that a step computes
+  std::uint32_t layers = 0;
+  Tokens block_tokens{16};
+  std::vector<Request> requests;
+};
 struct Rotate {
   RequestId request;
   bool out = true;
@@ -281,7 +295,7 @@ struct Command {
   std::variant<Submit, NameBlocks, Step, AllocateRegion, AllocateBlocks, Place, Rotate, Finish,
                Abort, ReleaseRegion, ClaimRegion, ReleaseOrphaned, OpenCache, CloseCache,
                DescribeCache, LabelBlocks, AskChanges, CacheBlocks, Stats, Ping, Schedule,
-               OpenSpace, CloseSpace, PlaceRegion, ShareSpace, SetGaps>
+               OpenSpace, CloseSpace, PlaceRegion, ShareSpace, SetGaps, PlanLayers>
       body;
   std::uint32_t rank = 0;  ///< the rank of a tensor-parallel group that sent it
 };

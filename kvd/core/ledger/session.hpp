@@ -12,6 +12,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "ipc/vocabulary/ids.hpp"
@@ -107,6 +108,13 @@ struct LayerPlan {
   bool mismatch = false;  ///< steps take another time than was predicted
   double gap = 0;         ///< relative, between the plan's step time and its proved lower bound
   bool ended_since_pause = false;
+};
+
+/// Which layers of its running requests an engine that places its blocks keeps in HBM.
+struct LayersPlaced {
+  std::vector<RequestId> asked_for;  ///< the batch that the solver has
+  planner::PlacementSnapshot snapshot;
+  std::vector<PlaceReply::Entry> plan;  ///< the last one made
 };
 
 /// A `place` command that waits for the solver.
@@ -291,11 +299,12 @@ struct Session {
   Totals totals;
 
   LayerPlan plan;
-  std::optional<PendingPlace> place;
   /// Its layers may stream, because a placement policy decides (as of its step).
   bool streaming = false;
   CopiesAhead ahead;
   std::optional<PlacedRequests> placed;  ///< only of an engine that has asked for its schedule
+  /// What the engine has asked about layers, last.
+  std::variant<std::monostate, PendingPlace, LayersPlaced> layers;
 
   std::vector<Request*> active;     ///< its requests, by id
   std::vector<Request*> inside;     ///< those of them that do not wait in line

@@ -31,6 +31,7 @@ void Commands::on_command(const Command& command) {
                  [&](const AllocateRegion& body) { regions_.on_allocate(command, body); },
                  [&](const AllocateBlocks& body) { on_blocks(command, body); },
                  [&](const Place& body) { plans_.on_place(command, body); },
+                 [&](const PlanLayers& body) { plans_.on_layers(command, body); },
                  [&](const NameBlocks& body) { on_name(command, body); },
                  [&](const Rotate& body) { on_rotate(command, body); },
                  [&](const Finish& body) { on_end(command, body.request, true); },

@@ -169,6 +169,18 @@ PlanStatus StatusBuilder::plan_status(const Session& session) const {
     }
     p.requests.push_back(std::move(entry));
   }
+  if (const auto* own = std::get_if<LayersPlaced>(&session.layers)) {
+    for (const PlaceReply::Entry& entry : own->plan) {
+      PlanStatus::Entry& shown = p.requests.emplace_back();
+      shown.request = entry.request;
+      shown.distance = entry.distance;
+      const auto layers = static_cast<std::uint32_t>(own->snapshot.model.layers());
+      for (std::uint32_t layer = entry.distance; layer != 0 && layer <= layers;
+           layer += entry.distance) {
+        shown.in_dram.push_back(layer);
+      }
+    }
+  }
   return p;
 }
 
@@ -200,7 +212,8 @@ ControllerStatus StatusBuilder::build() {
   std::map<EngineId, EngineStatus> engines;
   for (const auto& [id, session] : requests_.sessions()) {
     engines[id] = engine_status(session);
-    if (session.streaming) out.plans.push_back(plan_status(session));
+    const bool asks = std::holds_alternative<LayersPlaced>(session.layers);
+    if (session.streaming || asks) out.plans.push_back(plan_status(session));
     out.orphaned += session.info.orphaned;
   }
   add_inputs(out);

@@ -64,6 +64,20 @@ Result<Body> from(const wire::PlaceCommand& b) {
   return Body(std::move(place));
 }
 
+Result<Body> from(const wire::LayersCommand& b) {
+  core::PlanLayers asked{Blocks(static_cast<std::int64_t>(b.body.capacity_blocks)),
+                         bytes(b.body.block_bytes),
+                         Nanoseconds(static_cast<std::int64_t>(b.body.step_ns)),
+                         b.body.layers,
+                         Tokens(b.body.block_tokens),
+                         {}};
+  asked.requests.reserve(b.requests.size());
+  for (const wire::LayersRequest each : b.requests) {
+    asked.requests.push_back({RequestId(each.request), tokens(each.tokens)});
+  }
+  return Body(std::move(asked));
+}
+
 Result<Body> from(const wire::NameCommand& b) {
   core::NameBlocks names;
   names.fingerprint.digest.bytes = b.fingerprint;

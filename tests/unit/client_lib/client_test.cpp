@@ -190,6 +190,26 @@ TEST_F(ClientTest, TellsTheLongestGapsOfRequestsAndGoesOnWhereTheDaemonIsOlder) 
   EXPECT_EQ(client->set_gaps(gaps, kLong).code(), ErrorCode::kUnsupported);
 }
 
+TEST_F(ClientTest, AsksWhichLayersStay) {
+  start_daemon();
+  auto client = open();
+  const std::vector<kvd_client::LayersInput::Request> requests = {{3, 1000}, {5, 70}};
+  const kvd_client::LayersInput input{96, 65536, 20'000'000, 4, 32, requests};
+  const auto plan = client->place_layers(input, kLong);
+  ASSERT_TRUE(plan.ok()) << plan.error().message;
+  EXPECT_EQ(plan->budget_blocks, 96u);
+  ASSERT_EQ(plan->entries.size(), 2u);
+  EXPECT_EQ(plan->entries[1].request, 5u);
+  EXPECT_EQ(plan->entries[1].resident_blocks, 70u);
+  EXPECT_EQ(plan->entries[1].distance, 2u);
+  const auto seen = daemon_->seen();
+  EXPECT_EQ(seen.layers.step_ns, 20'000'000u);
+  EXPECT_EQ(seen.layers.layers, 4u);
+  EXPECT_EQ(seen.layers.block_tokens, 32u);
+  daemon_->change([](auto& script) { script.is_older = true; });
+  EXPECT_EQ(client->place_layers(input, kLong).code(), ErrorCode::kUnsupported);
+}
+
 // Otherwise the daemon would count memory as the engine's for ever.
 TEST_F(ClientTest, APartThatTheDaemonDidNotHearOfIsHandedBackAgain) {
   start_daemon();

@@ -208,7 +208,8 @@ void MiniDaemon::reply_to(transport::PeerId peer, const wire::Command& command) 
     reply.header.code = static_cast<std::uint16_t>(script_.refuse_command->code);
     reply.message = script_.refuse_command->message;
   } else if (script_.is_older && (reply.command == wire::MessageType::kGaps ||
-                                  reply.command == wire::MessageType::kNeeds)) {
+                                  reply.command == wire::MessageType::kNeeds ||
+                                  reply.command == wire::MessageType::kLayers)) {
     reply.header.code = static_cast<std::uint16_t>(ErrorCode::kUnsupported);
     reply.message = "the type is not known";
   } else if (reply.command == wire::MessageType::kClaim && !script_.takes_back) {
@@ -253,6 +254,14 @@ wire::ReplyBody MiniDaemon::body_of(const wire::Command& command) {
   if (const auto* space = std::get_if<wire::SpaceCommand>(&command.body)) {
     seen_.placed_regions.push_back(space->body.region);
     return wire::ValueReplyBody{50};
+  }
+  if (const auto* asked = std::get_if<wire::LayersCommand>(&command.body)) {
+    seen_.layers = asked->body;
+    seen_.placed.clear();
+    for (const wire::LayersRequest each : asked->requests) {
+      seen_.placed.push_back({each.request, each.tokens, 2, 0});
+    }
+    return wire::PlaceReply{{asked->body.capacity_blocks, 0, 0}, seen_.placed};
   }
   if (const auto* share = std::get_if<wire::ShareBody>(&command.body)) {
     return wire::ValueReplyBody{share->wanted};

@@ -51,7 +51,7 @@ class MiniDaemon {
     std::uint8_t boot = 1;                ///< makes the boot id
     std::optional<Error> refuse_attach;   ///< answer to every Hello
     std::optional<Error> refuse_command;  ///< answer to every command
-    bool is_older = false;                ///< it does not know the fields for gaps and needs
+    bool is_older = false;                ///< it does not know what came later
     bool leave_commands = false;          ///< take no connection for them, as if it stood still
     std::uint32_t hang_ups = 0;           ///< how many Hellos are answered by a hang-up
     bool takes_back = false;              ///< every region that is claimed waits for its engine
@@ -67,6 +67,8 @@ class MiniDaemon {
     std::vector<std::uint64_t> claimed_regions;  ///< by the numbers of the daemon before
     std::vector<std::uint64_t> placed_regions;   ///< 0: a space was opened
     std::vector<wire::RequestGap> gaps;
+    wire::LayersBody layers;               ///< the last question about layers
+    std::vector<wire::PlaceEntry> placed;  ///< the answer to it: distance 2 for everyone
     std::vector<wire::SpaceNeed> needs;
     std::vector<std::uint64_t> submitted;
     std::vector<std::uint64_t> ended;

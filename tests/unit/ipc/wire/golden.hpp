@@ -44,6 +44,7 @@ constexpr const char* kGoldenCommands[] = {"submit",
                                            "share",
                                            "gaps",
                                            "needs",
+                                           "layers",
                                            "cache_model",
                                            "cache_label",
                                            "cache_changes"};

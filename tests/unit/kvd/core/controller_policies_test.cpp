@@ -227,5 +227,55 @@ TEST(ControllerPlace, AnswersWithThePlanOfThePolicy) {
   EXPECT_EQ(std::get<PlaceReply>(place("orbitflow").body).entries.size(), 2u);
 }
 
+PlanLayers about(std::int64_t capacity, std::vector<PlanLayers::Request> requests) {
+  return {Blocks(capacity), Bytes(65536), milliseconds(20), 8, Tokens(16), std::move(requests)};
+}
+
+TEST(ControllerLayers, AnEngineThatPlacesItsBlocksHearsOfTheLastPlan) {
+  World world(small_pool(2, 32));
+  Tuning tuning = world.controller->tuning();
+  tuning.placement.policy = "orbitflow";
+  world.feed(Retune{tuning});
+  const EngineId engine = world.attach({}, DomainId(1), true);
+  const auto ask = [&](const PlanLayers& asked) {
+    return std::get<PlaceReply>(world.command(engine, asked)->body);
+  };
+  const std::vector<PlanLayers::Request> both = {{RequestId(3), Tokens(640)},
+                                                 {RequestId(5), Tokens(160)}};
+  EXPECT_TRUE(ask(about(300, both)).entries.empty()) << "the first plan is being made";
+  const PlaceReply plan = ask(about(300, both));
+  ASSERT_EQ(plan.entries.size(), 2u);
+  EXPECT_EQ(plan.budget, Blocks(300));
+  EXPECT_EQ(plan.entries[0].request, RequestId(3));
+  Blocks resident;
+  for (const auto& entry : plan.entries) resident += entry.resident;
+  EXPECT_LT(resident, Blocks(300)) << "50 blocks of 8 layers do not fit";
+  EXPECT_GT(resident, Blocks(100)) << "and not more is streamed than has to be";
+  const PlaceReply one = ask(about(300, {{RequestId(5), Tokens(160)}}));
+  ASSERT_EQ(one.entries.size(), 1u) << "one has ended";
+  EXPECT_EQ(one.entries[0].request, RequestId(5));
+  EXPECT_EQ(ask(about(300, {{RequestId(5), Tokens(160)}})).entries[0].distance, 0u)
+      << "alone it fits";
+  EXPECT_TRUE(ask(about(20, both)).entries.size() == 1) << "the plan of before, of those named";
+  EXPECT_TRUE(ask(about(20, both)).entries.empty()) << "a batch that does not fit has no plan";
+  const auto plans = world.controller->status(world.now).plans;
+  ASSERT_EQ(plans.size(), 1u);
+  EXPECT_EQ(plans[0].engine, engine);
+}
+
+TEST(ControllerLayers, RefusesWhatItCannotAnswer) {
+  World world(small_pool(2, 32));
+  const EngineId level1 = world.attach({}, DomainId(1), true);
+  const EngineId shaped = world.attach(small_model());
+  const auto code = [&](EngineId engine, const PlanLayers& asked) {
+    return world.code(*world.command(engine, asked));
+  };
+  EXPECT_EQ(code(shaped, about(300, {{RequestId(3), Tokens(640)}})), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code(level1, about(300, {{RequestId(3), Tokens(640)}, {RequestId(3), Tokens(1)}})),
+            ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code(level1, about(300, {})), ErrorCode::kOk);
+  world.feed(Detach{level1});
+}
+
 }  // namespace
 }  // namespace kvd::test
