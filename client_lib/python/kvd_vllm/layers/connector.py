@@ -23,6 +23,7 @@ from kvd_vllm import checks, identity, options
 from kvd_vllm.elastic.chunks import Geometry
 from kvd_vllm.elastic.mapping import back_the_base
 from kvd_vllm.layers.placement import least_pages
+from kvd_vllm.layers.plans import Plans
 from kvd_vllm.layers.rows import Rows
 from kvd_vllm.layers.streaming import Streams
 from kvd_vllm.layers.table import Table
@@ -122,7 +123,10 @@ class LayersConnector(KVConnectorBase_V1):
         session = functools.partial(_session_of, client)
         rows = Rows(open_cache, session, pages, self._options.load_timeout_s, logger.warning)
         table = Table(len(layers), self._pages, self._tokens)
-        self._streams = Streams(table, rows, layers, first, self._names, self._tokens)
+        plans = Plans(functools.partial(
+            client.place_layers, layers=len(layers), block_tokens=self._tokens, block_bytes=self._page
+        ))  # fmt: skip
+        self._streams = Streams(table, rows, plans, layers, first, self._names, self._tokens)
         logger.info(
             "kvd: layers are streamed: %d blocks of %d layers over %d pages of %d bytes",
             self._names, len(layers), self._pages, self._page,

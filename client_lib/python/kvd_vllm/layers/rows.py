@@ -118,7 +118,7 @@ class Rows:
         for row in rows:
             self._own.pop(row, None)
         self._dead += self._kvds.intersection(rows)
-        while self._dead and self._answers():
+        while self._dead and self.answers():
             try:
                 self._cache.drop([_digest(row) for row in self._dead[:_MOST_BLOCKS]], self._patience_s)
             except kvd_client.KvdError as fault:
@@ -127,7 +127,8 @@ class Rows:
             self._kvds.difference_update(self._dead[:_MOST_BLOCKS])
             del self._dead[:_MOST_BLOCKS]
 
-    def _answers(self) -> bool:
+    def answers(self) -> bool:
+        """kvd is there."""
         return self._retry_at is None and not self._late
 
     def _put_off(self) -> None:
@@ -184,7 +185,7 @@ class Rows:
         """kvd refuses for a moment while it makes DRAM ready."""
         deadline = time.monotonic() + self._patience_s
         digests, pages = [_digest(each.row) for each in copies], [each.page for each in copies]
-        while self._answers():
+        while self.answers():
             try:
                 return call(digests, pages, timeout=self._patience_s)
             except kvd_client.KvdError as fault:
@@ -205,7 +206,7 @@ class Rows:
 
     def _state(self, part: Part) -> kvd_client.TicketState:
         """PENDING: it is late."""
-        if part.ticket and self._answers():
+        if part.ticket and self.answers():
             try:
                 return self._cache.wait([part.ticket], timeout=self._patience_s)[0]
             except kvd_client.KvdError as fault:

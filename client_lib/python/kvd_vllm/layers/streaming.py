@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
+import time
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from kvd_vllm.layers.placement import NoRoom, Running, place
+from kvd_vllm.layers.plans import Plans
 from kvd_vllm.layers.rows import Part, Rows
 from kvd_vllm.layers.table import NOBODYS, Copy, Plan, Table
 
@@ -23,19 +25,21 @@ class Streams:
     Use it on the worker's main thread, in the order in which vLLM calls a connector.
     """
 
-    def __init__(self, table: Table, rows: Rows, layers: Sequence[str], first: Sequence[int], names: int,
-                 tokens: int) -> None:  # fmt: skip
+    def __init__(self, table: Table, rows: Rows, plans: Plans, layers: Sequence[str], first: Sequence[int],
+                 names: int, tokens: int) -> None:  # fmt: skip
         self._table = table
         self._rows = rows
+        self._plans = plans
         self._layers = {layer: at for at, layer in enumerate(layers)}
         self._first = list(first)
         self._names = names
         self._tokens = tokens
         self._plan = Plan([])
-        self._staged: list[int] = []  # the staged layers of the step that are not fetched yet
         self._fetches: dict[int, list[Part]] = {}  # by layer
         self._lost: set[int] = set()  # blocks that the step lacks in some layer
         self._invalid: set[int] = set()
+        self._requests: Sequence[Running] = []
+        self._began_at = self._waited_s = 0.0  # the step
         self.fetched_blocks = self.stored_blocks = self.lost_blocks = 0
 
     def release(self, names: Iterable[int]) -> None:
@@ -45,39 +49,41 @@ class Streams:
     def begin(self, requests: Sequence[Running], context: ForwardContext) -> None:
         """Before the forward pass."""
         self._table.set_aside(self._rows.begin_step())
+        layers, pages = len(self._first), self._table.pages
+        planned = self._plans.distances(requests, pages, not self._rows.answers())
         try:
-            placement = place(requests, len(self._first), self._table.pages, self._tokens)
+            placement = place(requests, layers, pages, self._tokens, planned)
         except NoRoom:
             self._table.set_aside(self._rows.begin_step(wait=True))
-            placement = place(requests, len(self._first), self._table.pages, self._tokens)
+            placement = place(requests, layers, self._table.pages, self._tokens)
         self._plan = plan = self._table.step(requests, placement)
         self._store(plan.out)
         self._miss(self._rows.wait(self._rows.load(plan.back)), 0)
         self.fetched_blocks += len(plan.back)
-        self._staged = [at for at, each in enumerate(plan.layers) if each.is_staged]
         self._fetches = {}
         for at, each in enumerate(plan.layers):
-            if not each.is_staged:
-                self._fetch(at)
-        for _ in range(plan.windows):
-            self._fetch_next()
+            self._fetch(at, each.fetch)
         self._redirect(context)
+        self._requests, self._began_at, self._waited_s = requests, time.monotonic(), 0.0
 
     def wait(self, layer: str) -> None:
         """Before the attention of a layer, after its new tokens were written."""
-        at = self._layers[layer]
+        at, since = self._layers[layer], time.monotonic()
         self._miss(self._rows.wait(self._fetches.pop(at)), at)
+        self._waited_s += time.monotonic() - since
 
     def save(self, layer: str) -> None:
-        """After the attention of a layer. Then its window is the next one's, where new tokens are written
-        before anything asks whether they may."""
+        """After the attention of a layer. Then its staging pages are those of later layers, where new tokens
+        are written before anything asks whether they may."""
         each = self._plan.layers[self._layers[layer]]
         self._store(each.store)
-        if each.is_staged:
-            self._fetch_next()
+        for later, copies in each.then.items():
+            self._fetch(later, copies)
 
     def end(self) -> None:
         """After the forward pass."""
+        self._plans.computed(self._requests, time.monotonic() - self._began_at - self._waited_s)
+        self._requests = []
         self._invalid = self._table.end(self._lost)
         self.lost_blocks += len(self._lost)
         self._lost = set()
@@ -90,13 +96,8 @@ class Streams:
         taken, self._invalid = self._invalid, set()
         return taken
 
-    def _fetch_next(self) -> None:
-        if self._staged:
-            self._fetch(self._staged.pop(0))
-
-    def _fetch(self, layer: int) -> None:
-        copies = self._plan.layers[layer].fetch
-        self._fetches[layer] = self._rows.load(copies)
+    def _fetch(self, layer: int, copies: Sequence[Copy]) -> None:
+        self._fetches.setdefault(layer, []).extend(self._rows.load(copies))
         self.fetched_blocks += len(copies)
 
     def _miss(self, copies: Sequence[Copy], layer: int) -> None:

@@ -9,11 +9,12 @@ should in all layers, so that a request which reads more is found out and comput
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from kvd_vllm.layers.placement import NoRoom, Placement, Running, partial_names
+from kvd_vllm.layers.placement import NoRoom, Placement, Running, partial_names, stays
 
 NOBODYS = 0  # the page that vLLM's padding names; zeros
 
@@ -30,22 +31,20 @@ class LayerPlan:
     """One layer in one step."""
 
     pages: dict[int, int] = field(default_factory=dict)  # by name: where the step finds it
-    fetch: list[Copy] = field(default_factory=list)  # before its attention
+    fetch: list[Copy] = field(default_factory=list)  # before its attention, from the beginning of the step on
+    then: dict[int, list[Copy]] = field(default_factory=dict)  # by later layer: the same, once this one is read
     store: list[Copy] = field(default_factory=list)  # after its attention
-    is_staged: bool = False  # some of its pages are of a window
 
 
 @dataclass
 class Plan:
     """What a worker does in a step. `out` comes first of all, then `back`: blocks that the step writes to.
-    Each is over before anything else begins. The rows `dead` are dropped when the step is over. The staged
-    layers, in their order, take turns with the windows."""
+    Each is over before anything else begins. The rows `dead` are dropped when the step is over."""
 
     layers: list[LayerPlan]
     out: list[Copy] = field(default_factory=list)
     back: list[Copy] = field(default_factory=list)
     dead: list[int] = field(default_factory=list)
-    windows: int = 1
 
     def names_on(self, pages: set[int], layer: int) -> set[int]:
         """Blocks that this layer or a later one finds there: a copy that is late may come any time."""
@@ -93,12 +92,12 @@ class Table:
         tokens, unsound = self._tokens, set[int]()
         spoiled: dict[int, int] = {}  # by name, from which token on what is written means nothing
         self._sound.update(dict.fromkeys(lost, 0))
-        for names, before, after in self._requests:
+        for names, before, after, _ in self._requests:
             for at in range(before // tokens, -(-after // tokens)):
                 written_before = max(before - at * tokens, 0)
                 self._sound[names[at]] = min(self._sound.get(names[at], 0), written_before)
         # What a request reads is written before the step, or in it by one that is less far.
-        for names, before, after in sorted(self._requests, key=lambda each: each.before):
+        for names, before, after, _ in sorted(self._requests, key=lambda each: each.before):
             read = enumerate(names[: -(-before // tokens)])
             faults = {name for at, name in read if self._sound.get(name, 0) < min(before - at * tokens, tokens)}
             unsound |= faults
@@ -119,30 +118,27 @@ class Table:
         used = {name for each in requests for name in each.names[: -(-each.after // tokens)]}
         fresh = {
             name
-            for names, before, after in requests
+            for names, before, after, _ in requests
             for name in names[-(-before // tokens) : -(-after // tokens)]
         }
         partial = partial_names(requests, tokens)
-        written = {name for names, before, after in requests
+        written = {name for names, before, after, _ in requests
                    for name in names[before // tokens : -(-after // tokens)]}  # fmt: skip
-        full = {name for names, _, after in requests for name in names[: after // tokens]}
-        stays: dict[int, frozenset[int]] = {}
-        for each, resident in zip(requests, placement.resident, strict=True):
-            for name in each.names:
-                stays[name] = stays.get(name, frozenset()) | resident
-        plan = Plan([LayerPlan() for _ in self._page], windows=placement.windows)
+        full = {name for names, _, after, _ in requests for name in names[: after // tokens]}
+        stay = stays(requests, placement.resident)
+        plan = Plan([LayerPlan() for _ in self._page])
         self.release(fresh)
         kept = [
-            {name for name in used if name in partial or layer in stays[name]}
+            {name for name in used if name in partial or layer in stay[name]}
             for layer in range(len(self._page))
         ]
         for layer, names in enumerate(kept):
             for name in sorted(used - names):
                 self._leave(layer, name, plan)
-        self._make_room(used, fresh, kept, plan)
+        self._make_room(used, kept, placement.windows, plan)
         # What is fetched has pages of its own: if it comes late it harms nothing that is written.
-        windows: list[tuple[list[int], list[int]]] = [([], []) for _ in range(placement.windows)]
-        turn = 0
+        staged: dict[int, list[int]] = {}  # by name, its pages, with which the layers that stream take turns
+        turns: dict[int, list[int]] = {}  # by name, the layers that stream
         for layer, names in enumerate(kept):
             of = plan.layers[layer]
             for name in sorted(names):
@@ -151,22 +147,23 @@ class Table:
                     fetch = plan.back if name in written else of.fetch
                     self._fetch(layer, name, self._page[layer][name], name in fresh, fetch)
                 of.pages[name] = self._page[layer][name]
-            some = used - names
-            for staged, window in zip((some - fresh, some & fresh), windows[turn % placement.windows], strict=True):
-                for at, name in enumerate(sorted(staged)):
-                    if at == len(window):
-                        window.append(self._free.pop())
-                    of.pages[name] = window[at]
-                    self._fetch(layer, name, window[at], name in fresh, of.fetch)
-                    of.is_staged = True
-            turn += of.is_staged
+            for name in sorted(used - names):
+                before, pages = turns.setdefault(name, []), staged.setdefault(name, [])
+                fetch = of.fetch
+                if len(before) < placement.windows:
+                    pages.append(self._free.pop())
+                else:
+                    fetch = plan.layers[before[-placement.windows]].then.setdefault(layer, [])
+                of.pages[name] = pages[len(before) % placement.windows]
+                before.append(layer)
+                self._fetch(layer, name, of.pages[name], name in fresh, fetch)
             for name in sorted(written):
                 self._forget_row(layer, name)
             for name in sorted(full):
-                if layer not in stays[name] and name not in self._row[layer]:
+                if layer not in stay[name] and name not in self._row[layer]:
                     of.store.append(Copy(self._new_row(layer, name), of.pages[name]))
-        for fetched, written_first in windows:
-            self._free += fetched + written_first
+        for pages in staged.values():
+            self._free += pages
         plan.dead, self._dead = self._dead, []
         return plan
 
@@ -174,15 +171,11 @@ class Table:
         if not is_fresh and name in self._row[layer]:
             fetch.append(Copy(self._row[layer][name], page))
 
-    def _make_room(self, used: set[int], fresh: set[int], kept: list[set[int]], plan: Plan) -> None:
+    def _make_room(self, used: set[int], kept: list[set[int]], windows: int, plan: Plan) -> None:
         """Blocks that the step does not use make way as far as it needs their pages."""
-        new = sum(name not in self._page[layer] for layer, names in enumerate(kept) for name in names)
-        staged = [used - names for names in kept if used - names]
-        need = new + sum(
-            max((len(some & part) for some in staged[turn :: plan.windows]), default=0)
-            for turn in range(plan.windows)
-            for part in (fresh, used - fresh)
-        )
+        need = sum(name not in self._page[layer] for layer, names in enumerate(kept) for name in names)
+        streamed = Counter(name for names in kept for name in used - names)
+        need += sum(min(windows, layers) for layers in streamed.values())
         for layer in range(len(self._page)):
             for name in sorted(self._page[layer].keys() - used):
                 if len(self._free) >= need:

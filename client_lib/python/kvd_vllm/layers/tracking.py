@@ -44,7 +44,7 @@ class Tracker:
             self._names[request] += fresh[0] if fresh else []
             computed[request] = count
         requests = [
-            Running(tuple(self._names[name]), computed[name], computed[name] + count)
+            Running(tuple(self._names[name]), computed[name], computed[name] + count, name)
             for name, count in output.num_scheduled_tokens.items()
         ]
         if self._keeps or not left:

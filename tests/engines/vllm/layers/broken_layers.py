@@ -32,7 +32,7 @@ class RandomLayers(Counting):
         super().register_kv_caches(kv_caches)
         source, steps, seed = random.Random(17), [0], [0]
 
-        def place(requests: Sequence[Running], layers: int, pages: int, tokens: int) -> Placement:
+        def place(requests: Sequence[Running], layers: int, *_: Any) -> Placement:
             if steps[0] % STEPS == 0:
                 seed[0] = source.randrange(1 << 30)
             steps[0] += 1
@@ -76,12 +76,12 @@ class TellsNothing(LayersConnector):
 
 
 class WritesEarly(LayersConnector):
-    """The next layer's blocks come into a window before the attention that reads it."""
+    """A later layer's blocks come into staging pages before the attention that reads these."""
 
     def wait_for_layer_load(self, layer_name: str) -> None:
         super().wait_for_layer_load(layer_name)
-        assert self._streams is not None
-        self._streams._fetch_next()
-        for layer, tickets in self._streams._fetches.items():
-            self._streams._rows.wait(tickets)
-            self._streams._fetches[layer] = []
+        streams = self._streams
+        assert streams is not None
+        each = streams._plan.layers[streams._layers[layer_name]]
+        for copies in each.then.values():
+            streams._rows.wait(streams._rows.load(copies))
