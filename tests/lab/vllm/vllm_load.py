@@ -256,9 +256,6 @@ class Meter:
         from kvd_client._handle import Handle
 
         Handle.call = self.clock.waiting(Handle.call)  # type: ignore[method-assign]
-        from kvd_vllm.copying import Copier
-
-        Copier.wait = self.clock.waiting(Copier.wait)  # type: ignore[method-assign]
         self.scheduler.kvd_clock = self.clock
         self.scheduler.kvd_arrival_of = lambda request, now: self.arrivals.get(
             request.request_id.split("-")[0], now
