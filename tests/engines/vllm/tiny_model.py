@@ -1,7 +1,7 @@
-"""Writes a LLaMA of random parameters that vLLM loads: tiny_model.py FOLDER [SEED [small|large|windows]].
+"""Writes a LLaMA of random parameters that vLLM loads: tiny_model.py FOLDER [SEED [small|large|windows|deep]].
 
 Small: 4.2 M parameters, whose steps are the engine's Python; large: 21 M, whose steps are computing;
-windows: as small, but every other layer looks back at 64 tokens only.
+windows: as small, but every other layer looks back at 64 tokens only; deep: as small, of 12 layers.
 
 The embeddings are wide enough, against the layers, that greedy answers of 128 tokens hold more than
 100 different ones: a model that repeats itself proves nothing.
@@ -33,6 +33,7 @@ SHAPES = {
     "small": Shape(256, 4, 4, 688, 0.15),
     "large": Shape(512, 6, 8, 1376, 0.11),
     "windows": Shape(256, 4, 4, 688, 0.15, window=64),
+    "deep": Shape(256, 12, 4, 688, 0.09),
 }
 
 

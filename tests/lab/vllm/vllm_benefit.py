@@ -42,20 +42,19 @@ LOAD = Path(__file__).with_name("vllm_load.py")
 
 
 class Process:
-    """One engine that plays loads, and the daemon that it uses. A context manager."""
+    """One engine that plays loads, and the daemon that it uses: `kvd` has its flags, None: the engine is
+    on its own. A context manager."""
 
-    def __init__(self, mode: str, model: str, folder: Path, given: dict[str, Any]) -> None:
+    def __init__(self, mode: str, model: str, folder: Path, engine: dict[str, Any], kvd: list[str] | None) -> None:
         self.mode = mode
         self._lock = threading.Lock()
-        engine = {**given["engine"], "num_gpu_blocks_override": given["blocks"]}
         variables = dict(os.environ)
         self._daemon: subprocess.Popen[bytes] | None = None
-        if mode != "untouched":
+        if kvd is not None:
             home = folder / mode
             home.mkdir(parents=True, exist_ok=True)
-            self._daemon = _daemon(mode, home, given)
+            self._daemon = _daemon(home, kvd)
             variables["KVD_ENDPOINT"] = str(home / "attach.sock")
-            engine.update(ON_KVD)
         with (folder / f"{mode}.log").open("w") as log:
             self._engine = subprocess.Popen(
                 [sys.executable, str(LOAD), "--serve", model, json.dumps(engine)],
@@ -88,11 +87,18 @@ class Process:
                 process.wait()
 
 
-def _daemon(mode: str, home: Path, given: dict[str, Any]) -> subprocess.Popen[bytes]:
+def start(mode: str, model: str, folder: Path, given: dict[str, Any]) -> Process:
+    engine = {**given["engine"], "num_gpu_blocks_override": given["blocks"]}
+    if mode == "untouched":
+        return Process(mode, model, folder, engine, None)
+    return Process(mode, model, folder, {**engine, **ON_KVD}, ["--rotation.policy", mode, *given.get("kvd", [])])
+
+
+def _daemon(home: Path, kvd: list[str]) -> subprocess.Popen[bytes]:
     arguments = [
         os.environ["BENCH_KVD"], "--backend", "host", "--pool.hbm", "256MiB", "--pool.dram", "1GiB",
         "--pool.slab", "2MiB", "--paths.runtime_dir", str(home), "--admin.address", "",
-        "--metrics.address", "", "--rotation.policy", mode, *given.get("kvd", []),
+        "--metrics.address", "", *kvd,
     ]  # fmt: skip
     with (home / "kvd.log").open("w") as log:
         daemon = subprocess.Popen(arguments, stdout=log, stderr=log)
@@ -254,7 +260,7 @@ def differing(runs: list[dict[str, Any]]) -> int:
 
 
 def measure_knee(model: str, folder: Path, given: dict[str, Any]) -> dict[str, float]:
-    with Process("untouched", model, folder, given) as untouched:
+    with start("untouched", model, folder, given) as untouched:
         set_goals(untouched, given)
         rate = find_knee(untouched, given)
     return {"rate": rate, "ttft_s": given["ttft_s"], "tbt_s": given["tbt_s"]}
@@ -274,7 +280,7 @@ def main() -> None:
     processes: dict[str, Process] = {}
     try:
         for mode in ("untouched", *(each for each in given["modes"] if each != "untouched")):
-            processes[mode] = Process(mode, model, folder, given)
+            processes[mode] = start(mode, model, folder, given)
         set_goals(processes["untouched"], given)
         knee = given["rate"] or find_knee(processes["untouched"], given)
         say(f"knee: {knee:.3f} requests a second")

@@ -308,6 +308,7 @@ def run(meter: Meter, given: dict[str, Any]) -> dict[str, Any]:
     loads = load_of(given)
     seen: dict[str, Seen] = {}
     tokens: dict[str, list[int]] = {}
+    fetched = counter(meter.llm, "vllm:kvd_layer_blocks_fetched")
     start, wall, coming = clock(), Wall(clock), loads[::-1]
     while coming or engine.has_unfinished_requests():
         if coming and not engine.has_unfinished_requests():
@@ -332,7 +333,8 @@ def run(meter: Meter, given: dict[str, Any]) -> dict[str, Any]:
     return {**report(list(seen.values()), given, took), **by_wall, "scheduled_tokens": in_all,
             "needed_tokens": needed, "repeated_ttft_s": repeated, **times,
             "preemptions": preempted, "answers": tokens,
-            "external_hits": counter(meter.llm, "vllm:external_prefix_cache_hits")}  # fmt: skip
+            "external_hits": counter(meter.llm, "vllm:external_prefix_cache_hits"),
+            "fetched": counter(meter.llm, "vllm:kvd_layer_blocks_fetched") - fetched}  # fmt: skip
 
 
 def ttft_of(meter: Meter, given: dict[str, Any], prompt: list[int]) -> float:
