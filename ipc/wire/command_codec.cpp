@@ -144,9 +144,14 @@ Fault check(const CacheOpenBody& body) {
 
 Fault check(const CacheBody& body) {
   if (body.cache == 0) return "cache: number 0 is reserved";
-  if (body.op < 1 || body.op > 5) return "cache: neither lookup, store, load, drop nor retain";
+  if (body.op < 1 || body.op > 8) {
+    return "cache: neither lookup, store, load, drop, retain, pin, demote nor prefetch";
+  }
   const auto op = static_cast<CacheOp>(body.op);
-  if (op != CacheOp::kRetain && body.retain_ms != 0) return "cache: only retain has a time";
+  if (op == CacheOp::kPrefetch && body.retain_ms == 0) return "cache: prefetch has a time";
+  if (op != CacheOp::kRetain && op != CacheOp::kPrefetch && body.retain_ms != 0) {
+    return "cache: only retain and prefetch have a time";
+  }
   const bool copies = op == CacheOp::kStore || op == CacheOp::kLoad;
   std::uint32_t flags = op == CacheOp::kStore ? std::uint32_t{kCachePark} : 0u;
   if (op == CacheOp::kLookup) flags = kCacheAwait;

@@ -440,7 +440,16 @@ struct CacheOpenBody {
 };
 static_assert(sizeof(CacheOpenBody) == 64);
 
-enum class CacheOp : std::uint32_t { kLookup = 1, kStore = 2, kLoad = 3, kDrop = 4, kRetain = 5 };
+enum class CacheOp : std::uint32_t {
+  kLookup = 1,
+  kStore = 2,
+  kLoad = 3,
+  kDrop = 4,
+  kRetain = 5,
+  kPin = 6,
+  kDemote = 7,
+  kPrefetch = 8,
+};
 enum CacheFlags : std::uint32_t {
   kCachePark = 1u << 0,   ///< of a store
   kCacheAwait = 1u << 1,  ///< of a lookup
@@ -460,7 +469,7 @@ struct CacheBody {
   std::uint32_t op = 0;      ///< CacheOp
   std::uint32_t flags = 0;   ///< CacheFlags
   std::uint32_t count = 0;
-  std::uint32_t retain_ms = 0;  ///< of retain: how long from now on; 0: not any more
+  std::uint32_t retain_ms = 0;  ///< of retain (0: not any more) and prefetch: how long from now on
 };
 static_assert(sizeof(CacheBody) == 32);
 

@@ -329,7 +329,8 @@ std::string cache_document(const ControllerStatus& status) {
   Json cached = tiers(status.cached[0].value, status.cached[1].value);
   cached["disk"] = status.cached[kTiers].value;
   const Json retained = {{"bytes", status.retained.bytes.value},
-                         {"evicted_bytes", status.retained.evicted_bytes}};
+                         {"evicted_bytes", status.retained.evicted_bytes},
+                         {"prefetched_bytes", status.retained.prefetched_bytes}};
   const auto& disk = status.counters.prefixes.lower[core::kDiskTier];
   return to_text({{"load_policy", status.tuning.load.policy},
                   {"cached_bytes", cached},

@@ -185,6 +185,7 @@ Bytes Controller::region_bytes(EngineId engine) const {
 void Controller::House::end_event() {
   const bool given_up = ground.memory.go_on();
   if (ground.disk.go_on() || given_up) parts.claims.serve_everyone();
+  if (!clearing) ground.engine_caches.hints().go_on();
   ground.store.cache.follow();
   ground.prefixes.name_on();
   // Blocks that are about to be cleared should go neither to DRAM nor to disk.
@@ -220,7 +221,7 @@ void Controller::House::on_tick() {
   }
   parts.compactor.start();
   if (clearing) clear_on();
-  ground.engine_caches.let_go_due();
+  ground.engine_caches.hints().let_go_due();
   if (ground.engine_caches.give_up_parked()) parts.claims.serve_everyone();
   if (ground.disk.expire()) parts.claims.serve_everyone();
   parts.standstills.watch();

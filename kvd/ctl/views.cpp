@@ -205,7 +205,8 @@ std::string cache_view(const Json& document) {
   const Json& retained = document.contains("retained") ? document.at("retained") : none;
   const std::string kept = "retained: " + bytes(retained.value("bytes", Json(0))) + " of DRAM; " +
                            bytes(retained.value("evicted_bytes", Json(0))) +
-                           " made way before their time\n";
+                           " made way before their time; " +
+                           bytes(retained.value("prefetched_bytes", Json(0))) + " prefetched\n";
   return table.render() + kept + "disk: " + bytes(document.at("cached_bytes").at("disk")) +
          " cached; " + text(disk.at("loads")) + " blocks read, " + text(disk.at("load_failures")) +
          " could not be; " + text(disk.at("stores")) + " written, " +

@@ -104,9 +104,11 @@ constexpr Metric kCatalogue[] = {
           kCache),
     counter("kvd_cache_evicted_bytes_total", "bytes", "Prefixes",
             "Bytes of such blocks that made way for others.", kTier),
-    gauge(
-        "kvd_cache_retained_bytes", "bytes", "Prefixes",
-        "Blocks in DRAM that engines had retained for a while, as an agent's while its tool runs."),
+    counter("kvd_cache_prefetched_bytes_total", "bytes", "Prefixes",
+            "Bytes of blocks that came from disk or remote servers because an engine had said that "
+            "it would ask for them."),
+    gauge("kvd_cache_retained_bytes", "bytes", "Prefixes",
+          "Blocks in DRAM that engines had retained or pinned, as an agent's while its tool runs."),
     counter("kvd_cache_retained_evicted_bytes_total", "bytes", "Prefixes",
             "Bytes of these that made way before their time, as nothing else was left to."),
     counter("kvd_commands_refused_total", "", "Errors",

@@ -128,6 +128,7 @@ std::vector<wire::CommandBody> commands() {
           wire::NameCommand{{}, kNames},
           wire::CacheOpenCommand{{{}, 1, 4, 128, 16, 0}, kPieces},
           wire::CacheCommand{{1, 7, 2, 1, 0, 0}, kBlocks},
+          wire::CacheCommand{{1, 0, 8, 0, 0, 1000}, kBlocks},
           wire::ScheduleCommand{{5, 10, 64, 0, 16, 0, 0, 0, 0, 0}, kScheduled},
           wire::SpaceCommand{{1, 1, 0, 0}, kPositions},
           wire::ShareBody{1, 1, 2, 3, 1, 0},

@@ -208,6 +208,12 @@ class KVD_CLIENT_API Caches {
   /// InvalidArgument for more than 24 hours, and of an older daemon.
   Result<std::uint64_t> retain(std::uint64_t cache, std::span<const Digest> digests, Duration time,
                                Duration timeout);
+  /// Says what is to come of blocks. `time`: of kRetain and kPrefetch, at most 24 hours, else 0.
+  /// Returns of how many blocks kvd takes it: of kPrefetch how many are on their way.
+  /// QuotaExceeded: nothing was pinned or prefetched, as more of the domain's DRAM would be
+  /// retained than may be.
+  Result<std::uint64_t> hint(std::uint64_t cache, Hint hint, std::span<const Digest> digests,
+                             Duration time, Duration timeout);
   /// Labels blocks, before or after they are stored: from then on changes() tells every session of
   /// the domain with a cache of the same kind what became of them, tokens included. Returns how
   /// many labels kvd keeps; it has room for a number of them. InvalidArgument for more than 1024

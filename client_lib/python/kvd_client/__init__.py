@@ -10,7 +10,7 @@
 Needs neither numpy nor torch. `python -m kvd_client status` looks at a daemon.
 """
 
-from .cache import Cache, Change, Changes, Piece, TicketState
+from .cache import Cache, Change, Changes, Hint, Piece, TicketState
 from .client import (
     Client, Group, Memory, SessionInfo, Shape, Stats, Transport, held_mappings,
 )  # fmt: skip
@@ -30,7 +30,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "MOST_NEEDS", "Cache", "Change", "Changes", "Client", "DeadlineExceeded", "Decision", "DeviceError", "Direction", "Draining",
-    "ElasticRegion", "Group", "Hold", "HoldReason", "Infeasible", "Internal", "InvalidArgument",
+    "ElasticRegion", "Group", "Hint", "Hold", "HoldReason", "Infeasible", "Internal", "InvalidArgument",
     "KvdError", "Memory", "Need", "NotFound", "OutOfMemory", "PeerGone", "PermissionDenied", "Piece", "Place",
     "Placement", "QuotaExceeded", "Region", "Report", "Request", "Run", "RunFlag", "ScheduleBatch",
     "ScheduleState", "SessionInfo", "Shape", "StaleSession", "Stats", "Status", "Step", "TicketState",

@@ -468,7 +468,7 @@ _CALLS: dict[str, list[Any]] = {
         HANDLE, U64, c_char_p, POINTER(c_uint32), U64, U64, POINTER(c_uint64),
     ],
     "kvd_cache_drop": [HANDLE, U64, c_char_p, U64, U64],
-    "kvd_cache_retain": [HANDLE, U64, c_char_p, U64, U64, U64, POINTER(c_uint64)],
+    "kvd_cache_hint": [HANDLE, U64, U32, c_char_p, U64, U64, U64, POINTER(c_uint64)],
     "kvd_cache_post_lookup": [HANDLE, U64, c_char_p, U64],
     "kvd_cache_post_drop": [HANDLE, U64, c_char_p, U64],
     "kvd_cache_label": [

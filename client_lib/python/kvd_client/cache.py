@@ -62,6 +62,16 @@ class TicketState(enum.IntEnum):
     FAILED = 2
 
 
+class Hint(enum.IntEnum):
+    """kvd_hint."""
+
+    RETAIN = 1
+    PIN = 2
+    UNPIN = 3
+    DEMOTE = 4
+    PREFETCH = 5
+
+
 class Cache:
     """Blocks of one kind: sessions of a domain whose caches have the same model, block_tokens and
     block_bytes find each other's.
@@ -148,12 +158,42 @@ class Cache:
         where more of the domain's DRAM would be than may be (cache.retain_share). cache.retain_most
         bounds the time. Raises InvalidArgument for more than 24 hours, and where an older daemon does
         not know the call."""
-        retained = ctypes.c_uint64()
+        return self.hint(Hint.RETAIN, digests, seconds, timeout)
+
+    def pin(self, digests: Sequence[bytes], timeout: float = _TIMEOUT_S) -> int:
+        """As retain(), but until unpin(), or until no engine of the domain has been attached for
+        cache.retain_most. Raises QuotaExceeded, and pins nothing, where more of the domain's DRAM
+        would be retained than may be."""
+        return self.hint(Hint.PIN, digests, 0.0, timeout)
+
+    def unpin(self, digests: Sequence[bytes], timeout: float = _TIMEOUT_S) -> None:
+        """The blocks are like any other again, whether they were pinned, retained or demoted."""
+        self.hint(Hint.UNPIN, digests, 0.0, timeout)
+
+    def demote(self, digests: Sequence[bytes], timeout: float = _TIMEOUT_S) -> int:
+        """Blocks in DRAM leave it before all others of the domain, until somebody finds them, and
+        are written to disk where there is one. Returns how many."""
+        return self.hint(Hint.DEMOTE, digests, 0.0, timeout)
+
+    def prefetch(
+        self, digests: Sequence[bytes], seconds: float, timeout: float = _TIMEOUT_S
+    ) -> int:
+        """Blocks that only the disk or remote servers have come to DRAM, up to the first that kvd
+        lacks, and all are retained for so many seconds from now on. Returns how many are on their
+        way: they are read while nobody waits for other reads. Ends with the cache. Raises
+        QuotaExceeded as pin()."""
+        return self.hint(Hint.PREFETCH, digests, seconds, timeout)
+
+    def hint(
+        self, hint: Hint, digests: Sequence[bytes], seconds: float, timeout: float = _TIMEOUT_S
+    ) -> int:
+        """Any of these. Returns for how many blocks it counts."""
+        taken = ctypes.c_uint64()
         self._handle.call(
-            "kvd_cache_retain", self.id, _joined(digests), len(digests), _abi.nanoseconds(seconds),
-            _abi.nanoseconds(timeout), ctypes.byref(retained),
+            "kvd_cache_hint", self.id, int(hint), _joined(digests), len(digests),
+            _abi.nanoseconds(seconds), _abi.nanoseconds(timeout), ctypes.byref(taken),
         )  # fmt: skip
-        return retained.value
+        return taken.value
 
     def label(
         self,

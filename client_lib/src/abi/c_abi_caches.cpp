@@ -136,12 +136,20 @@ kvd_status kvd_cache_drop(kvd_handle* handle, uint64_t cache, const uint8_t* dig
 kvd_status kvd_cache_retain(kvd_handle* handle, uint64_t cache, const uint8_t* digests,
                             uint64_t count, uint64_t time_ns, uint64_t timeout_ns,
                             uint64_t* retained) {
+  return kvd_cache_hint(handle, cache, KVD_HINT_RETAIN, digests, count, time_ns, timeout_ns,
+                        retained);
+}
+
+// NOLINTNEXTLINE(readability-function-size): C has no spans
+kvd_status kvd_cache_hint(kvd_handle* handle, uint64_t cache, uint32_t hint, const uint8_t* digests,
+                          uint64_t count, uint64_t time_ns, uint64_t timeout_ns, uint64_t* taken) {
   if (const char* fault = fault_of(handle, digests, count, kMostDigests)) return invalid(fault);
-  if (retained == nullptr) return invalid("retained is NULL");
-  const auto kept = handle->client.caches().retain(cache, copies_of(digests, count),
-                                                   duration(time_ns), duration(timeout_ns));
-  if (!kept.ok()) return fail(kept.error());
-  *retained = *kept;
+  if (taken == nullptr) return invalid("the place for the number of blocks is NULL");
+  const auto hinted =
+      handle->client.caches().hint(cache, static_cast<kc::Hint>(hint), copies_of(digests, count),
+                                   duration(time_ns), duration(timeout_ns));
+  if (!hinted.ok()) return fail(hinted.error());
+  *taken = *hinted;
   return KVD_OK;
 }
 

@@ -71,7 +71,7 @@ bool knows_await(Session& session, std::uint64_t cache, TimePoint until) {
   return session.call(of_nothing, until).ok();
 }
 
-/// A lookup, a drop or a retain.
+/// A lookup, a drop or a hint.
 struct Question {
   std::uint64_t cache = 0;
   wire::CacheOp op = wire::CacheOp::kLookup;
@@ -272,13 +272,28 @@ Result<std::uint64_t> Caches::drop(std::uint64_t cache, std::span<const Digest> 
 
 Result<std::uint64_t> Caches::retain(std::uint64_t cache, std::span<const Digest> digests,
                                      Duration time, Duration timeout) {
+  return hint(cache, Hint::kRetain, digests, time, timeout);
+}
+
+Result<std::uint64_t> Caches::hint(std::uint64_t cache, Hint hint, std::span<const Digest> digests,
+                                   Duration time, Duration timeout) {
+  using Op = kvd::wire::CacheOp;
+  constexpr Op kOps[] = {Op::kRetain, Op::kPin, Op::kRetain, Op::kDemote, Op::kPrefetch};
+  const std::uint32_t number = static_cast<std::uint32_t>(hint) - 1;
+  if (number >= std::size(kOps)) return Error{ErrorCode::kInvalidArgument, "no such hint"};
+  const bool has_time = hint == Hint::kRetain || hint == Hint::kPrefetch;
   if (time < Duration(0) || time > std::chrono::hours(24)) {
     return Error{ErrorCode::kInvalidArgument, "blocks are retained for 0 to 24 hours"};
   }
+  if ((!has_time && time != Duration(0)) || (hint == Hint::kPrefetch && time == Duration(0))) {
+    return Error{
+        ErrorCode::kInvalidArgument,
+        "a prefetch says for how long blocks are retained, a pin, unpin or demotion does not"};
+  }
   const auto ms = std::chrono::ceil<std::chrono::milliseconds>(time).count();
-  return public_result(kvd::client::ask(
-      impl_->link, impl_->book,
-      {cache, wire::CacheOp::kRetain, digests, static_cast<std::uint32_t>(ms)}, timeout));
+  return public_result(
+      kvd::client::ask(impl_->link, impl_->book,
+                       {cache, kOps[number], digests, static_cast<std::uint32_t>(ms)}, timeout));
 }
 
 Result<std::uint64_t> Caches::label(std::uint64_t cache, const BlockLabels& labels,

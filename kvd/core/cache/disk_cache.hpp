@@ -101,6 +101,8 @@ class DiskCache {
   [[nodiscard]] std::vector<std::uint64_t> take_ended() { return std::exchange(ended_, {}); }
   /// The block is not looked for on disk any more, unless a later daemon finds it there.
   void forget(const store::KeySpace& space, const Digest& digest);
+  /// Whether anything is being read.
+  friend bool reads(const DiskCache& disk) { return !disk.reads_.empty(); }
 
   /// At the end of each event: goes on with what earlier events left. True: a request that waited
   /// can go on.

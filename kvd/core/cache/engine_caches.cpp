@@ -179,6 +179,7 @@ void EngineCaches::on_close(const Command& command, const CloseCache& close) {
   const auto& layout = cache->layout;
   requests_.keep(session, Bytes(0) - bytes_of_pieces(layout ? layout->pieces.size() : 0));
   session.leases.caches.erase(close.cache);
+  hints_.end(session.id);
   context_.reply(command, Done{});
 }
 
@@ -300,7 +301,18 @@ bool EngineCaches::on_blocks(const Command& command, const CacheBlocks& asked) {
       context_.reply(command, ValueReply{drop(*cache, asked.digests)});
       return true;
     case CacheBlocks::Op::kRetain:
-      context_.reply(command, ValueReply{retaining_.retain(cache->space, asked)});
+      hints_.retain(command, cache->space, asked);
+      return false;
+    case CacheBlocks::Op::kPin:
+      hints_.pin(command, cache->space, asked);
+      return false;
+    case CacheBlocks::Op::kDemote:
+      hints_.demote(command, cache->space, asked);
+      return false;
+    case CacheBlocks::Op::kPrefetch:
+      hints_.prefetch(command,
+                      asked_by(requests_.sessions().at(command.engine), *cache, asked.digests),
+                      asked.retain);
       return false;
     case CacheBlocks::Op::kStore:
       on_store(command, *cache, asked);
@@ -574,6 +586,7 @@ std::uint64_t EngineCaches::drop(const EngineCache& cache, std::span<const Diges
 
 void EngineCaches::end(Session& session, bool dies) {
   session.leases.caches.clear();
+  hints_.end(session.id);
   gone_.push_back(session.id);
   (void)give_up_parked();
   for (auto& [ticket, copy] : copies_) {

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "kvd/core/cache/disk_cache.hpp"
-#include "kvd/core/cache/retaining.hpp"
+#include "kvd/core/cache/hints.hpp"
 #include "kvd/core/ledger/classes.hpp"
 #include "kvd/core/ledger/context.hpp"
 #include "kvd/core/ledger/knowledge.hpp"
@@ -57,7 +57,7 @@ class EngineCaches {
         disk_(disk),
         rows_(store.cache),
         parked_(store.cache),
-        retaining_(context, store),
+        hints_(context, store, requests, disk),
         storing_(context.config.index.secret) {}
 
   void on_open(const Command& command, const OpenCache& open);
@@ -72,8 +72,7 @@ class EngineCaches {
   /// The session ends, and what it parked is given up: some at once, the rest in later events.
   /// `dies`: what it still writes is not stored.
   void end(Session& session, bool dies);
-  /// At each tick: what is due is retained no more.
-  void let_go_due() { retaining_.let_go_due(); }
+  [[nodiscard]] Hints& hints() { return hints_; }
   /// Gives up a part of what ended sessions had parked. True: DRAM may have become free.
   [[nodiscard]] bool give_up_parked();
 
@@ -195,7 +194,7 @@ class EngineCaches {
   std::map<std::uint64_t, Load> loads_;
   std::uint64_t last_load_ = 0;
   store::ParkedRows parked_;
-  Retaining retaining_;
+  Hints hints_;
   store::KeysBeingStored storing_;                     ///< by copies_
   std::vector<EngineId> gone_;                         ///< ended sessions that may have some parked
   std::set<std::pair<EngineId, std::uint64_t>> open_;  ///< places of tickets that are not over

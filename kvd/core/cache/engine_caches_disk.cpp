@@ -141,6 +141,7 @@ void EngineCaches::on_read() {
     if (concerned) ids.push_back(id);
   }
   for (const std::uint64_t id : ids) go_on(id);
+  hints_.on_read(ended);
 }
 
 void EngineCaches::end_load(std::uint64_t id) {

@@ -40,7 +40,7 @@ struct Config {
   store::Index::Config index;  ///< index of blocks that are found again
   DiskConfig disk;
   RemoteConfig remote;
-  /// What engines may have retained (CacheBlocks::Op::kRetain).
+  /// What engines may have retained (Hints).
   struct Retain {
     double share = 0.5;  ///< of the DRAM that a domain may have
     Nanoseconds most{600'000'000'000};

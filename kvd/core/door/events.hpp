@@ -241,7 +241,7 @@ struct AskChanges {
 };
 /// What an engine that places its own blocks wants done with blocks. See EngineCaches.
 struct CacheBlocks {
-  enum class Op : std::uint8_t { kLookup, kStore, kLoad, kDrop, kRetain };
+  enum class Op : std::uint8_t { kLookup, kStore, kLoad, kDrop, kRetain, kPin, kDemote, kPrefetch };
   CacheId cache;
   Op op = Op::kLookup;
   bool park = false;  ///< for a store: the blocks stay until they are dropped or the session ends
@@ -250,7 +250,7 @@ struct CacheBlocks {
   /// For store and load: where in the region; as many as digests.
   std::vector<std::uint32_t> blocks;
   bool await = false;  ///< for a lookup: WouldBlock while the answer of remote servers is awaited
-  Nanoseconds retain{0};  ///< for a retain: how long from now on; 0: not any more
+  Nanoseconds retain{0};  ///< for a retain, 0: not any more, and a prefetch: how long from now on
 };
 struct Stats {};
 struct Ping {};

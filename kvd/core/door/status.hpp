@@ -337,8 +337,9 @@ struct ControllerStatus {
   /// request names them.
   Bytes cached[kTiers + 1];
   struct Retained {
-    Bytes bytes;                      ///< of those in DRAM, what engines had retained
-    std::uint64_t evicted_bytes = 0;  ///< what made way before its time
+    Bytes bytes;                         ///< of those in DRAM, what engines had retained
+    std::uint64_t evicted_bytes = 0;     ///< what made way before its time
+    std::uint64_t prefetched_bytes = 0;  ///< what came to be retained
   } retained;
   DiskRates disk_rates;  ///< rates of the slowest class of blocks
   std::vector<DiskModel> disk_models;

@@ -195,7 +195,7 @@ ControllerStatus StatusBuilder::build() {
   }
   out.cached[kTiers] = disk_.bytes();
   const store::Retained retained = store::retained(store_.cache);
-  out.retained = {retained.bytes, retained.evicted};
+  out.retained = {retained.bytes, retained.evicted, ground_.engine_caches.hints().prefetched()};
   out.drain = drains_.status();
   out.to_remote = drains_.to_remote();
   out.disk_rates = disk_.rates();

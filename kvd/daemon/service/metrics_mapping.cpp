@@ -116,6 +116,7 @@ void add_prefixes(const ControllerStatus& status, Samples& out) {
   out.add("kvd_cache_bytes", {"disk"}, status.cached[kTiers]);
   out.add("kvd_cache_retained_bytes", {}, status.retained.bytes);
   out.add("kvd_cache_retained_evicted_bytes_total", {}, status.retained.evicted_bytes);
+  out.add("kvd_cache_prefetched_bytes_total", {}, status.retained.prefetched_bytes);
   const Counters::Prefixes::Lower& disk = status.counters.prefixes.lower[core::kDiskTier];
   out.add("kvd_disk_blocks_total", {"load"}, disk.loads);
   out.add("kvd_disk_blocks_total", {"store"}, disk.stores);

@@ -33,6 +33,7 @@ struct Entry {
   std::array<Place, kCacheTiers> at{};
   std::array<std::uint32_t, kCacheTiers> children_in{};  ///< of its children, those in the tier
   bool retained = false;  ///< somebody comes back for it: all others leave DRAM before it
+  bool demoted = false;   ///< nobody comes back for it soon: it leaves DRAM before all others
 
   [[nodiscard]] bool in(CacheTier tier) const { return bool(at[index(tier)]); }
   [[nodiscard]] bool anywhere() const { return at[0] || at[1] || at[2]; }

@@ -169,7 +169,7 @@ std::vector<SlotId> Cache::evict(DomainId domain, Tier tier, Bytes needed, Devic
   std::vector<EntryId> passed;
   while (needed > Bytes(0) && evictions_left_ > 0 && left > Bytes(0)) {
     const EntryId victim = shelf.index.victim(cached_in(tier));
-    if (!victim) break;
+    if (!victim || (spares_retained_ && shelf.index.at(victim).retained)) break;
     const RowId row = shelf.rows.at(victim);
     const Bytes bytes = bytes_on(row, tier, device);
     const bool is_own = keeps_ != 0 && shelf.index.at(victim).chain == keeps_;
@@ -380,6 +380,7 @@ pool::SlotGrant Cache::try_take(Tier tier, const Taker& taker, std::uint32_t cou
   const Bytes needed = taker.slot_bytes * std::int64_t{count};
   evictions_left_ = most;
   keeps_ = taker.chain;
+  spares_retained_ = taker.spares_retained;
   for (;;) {
     pool::SlotGrant grant = tiers_.try_take(tier, taker, count);
     const ErrorCode refused = grant.code;
@@ -388,6 +389,7 @@ pool::SlotGrant Cache::try_take(Tier tier, const Taker& taker, std::uint32_t cou
     if (full && evictions_left_ == 0) grant.code = ErrorCode::kWouldBlock;
     evictions_left_ = SIZE_MAX;
     keeps_ = 0;
+    spares_retained_ = false;
     return grant;
   }
 }

@@ -256,6 +256,7 @@ class Cache {
   std::deque<DomainId> disk_turns_;                 ///< of domains that have rows for it
   std::size_t evictions_left_ = SIZE_MAX;           ///< of the take in hand
   std::uint32_t keeps_ = 0;                         ///< the same: Taker::chain
+  bool spares_retained_ = false;                    ///< the same
 };
 
 /// Evicts all rows of the domain that no table names.

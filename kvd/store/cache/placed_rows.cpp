@@ -1,7 +1,6 @@
 #include "kvd/store/cache/placed_rows.hpp"
 
 #include <algorithm>
-#include <set>
 
 namespace kvd::store {
 namespace {
@@ -100,35 +99,60 @@ std::size_t PlacedRows::cached(const KeySpace& space, const std::vector<EntryId>
   }));
 }
 
-std::size_t PlacedRows::retain(const KeySpace& space, std::span<const Digest> digests,
-                               TimePoint until, Bytes most) {
+std::set<EntryId> PlacedRows::in_dram(const KeySpace& space, std::span<const Digest> digests) {
   cache_.follow();
-  Cache::Shelf& shelf = cache_.shelf(space.domain);
-  Index& index = shelf.index;
+  Index& index = cache_.shelf(space.domain).index;
   const SpaceId id = index.known(space);
-  std::set<EntryId> there;  // a call may name a block twice
-  Bytes bytes;
+  std::set<EntryId> there;
   for (const Digest& digest : digests) {
     const EntryId entry = index.peek(id, digest);
-    if (!entry || !index.at(entry).in(CacheTier::kDram) || !there.insert(entry).second) continue;
-    let_go(index, entry);
-    bytes += cache_.bytes_on(shelf.rows.at(entry), Tier::kDram, DeviceId());
+    if (entry && index.at(entry).in(CacheTier::kDram)) there.insert(entry);
   }
-  if (until == TimePoint(0) || retained(index) + bytes > most) return 0;
-  for (const EntryId entry : there) {
-    const Bytes each = cache_.bytes_on(shelf.rows.at(entry), Tier::kDram, DeviceId());
-    store::retain(index, entry, static_cast<double>(until.count()), each);
-  }
+  return there;
+}
+
+Bytes PlacedRows::bytes_of(const KeySpace& space, EntryId entry) {
+  return cache_.bytes_on(cache_.shelf(space.domain).rows.at(entry), Tier::kDram, DeviceId());
+}
+
+std::size_t PlacedRows::retain(const KeySpace& space, std::span<const Digest> digests,
+                               TimePoint until, Bytes most) {
+  const std::set<EntryId> there = in_dram(space, digests);
+  Index& index = cache_.shelf(space.domain).index;
+  for (const EntryId entry : there) let_go(index, entry);
+  if (until == TimePoint(0) || retained_with(space, digests) > most) return 0;
+  retain_more(space, digests, until);
   return there.size();
 }
 
-void PlacedRows::let_go_due(TimePoint now, std::size_t most) {
-  for (auto& [domain, shelf] : cache_.shelves_) {
-    while (const EntryId entry = due(shelf.index, static_cast<double>(now.count()))) {
-      if (most-- == 0) return;
-      let_go(shelf.index, entry);
-    }
+Bytes PlacedRows::retained_with(const KeySpace& space, std::span<const Digest> digests) {
+  const Index& index = cache_.shelf(space.domain).index;
+  Bytes bytes = retained(index);
+  for (const EntryId entry : in_dram(space, digests)) {
+    if (!index.at(entry).retained) bytes += bytes_of(space, entry);
   }
+  return bytes;
+}
+
+void PlacedRows::retain_more(const KeySpace& space, std::span<const Digest> digests,
+                             TimePoint until) {
+  Index& index = cache_.shelf(space.domain).index;
+  for (const EntryId entry : in_dram(space, digests)) {
+    if (index.at(entry).retained) continue;
+    let_go(index, entry);
+    store::retain(index, entry, static_cast<double>(until.count()), bytes_of(space, entry));
+  }
+}
+
+std::size_t PlacedRows::demote(const KeySpace& space, std::span<const Digest> digests,
+                               std::uint16_t touches) {
+  const std::set<EntryId> there = in_dram(space, digests);
+  Cache::Shelf& shelf = cache_.shelf(space.domain);
+  for (const EntryId entry : there) {
+    store::demote(shelf.index, entry, touches);
+    cache_.consider_for_disk(space.domain, shelf, entry);
+  }
+  return there.size();
 }
 
 bool PlacedRows::add(const NewBlock& block) {

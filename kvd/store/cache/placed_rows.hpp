@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <span>
 #include <vector>
 
@@ -51,8 +52,25 @@ class PlacedRows {
   /// many are.
   std::size_t retain(const KeySpace& space, std::span<const Digest> digests, TimePoint until,
                      Bytes most);
-  /// Lets go what is due by now, but of no more than `most` blocks.
-  void let_go_due(TimePoint now, std::size_t most);
+  /// Bytes that the domain would have retained with those of these that are in DRAM.
+  [[nodiscard]] Bytes retained_with(const KeySpace& space, std::span<const Digest> digests);
+  /// Retains those that are in DRAM and not retained yet, whatever that comes to.
+  void retain_more(const KeySpace& space, std::span<const Digest> digests, TimePoint until);
+  /// Blocks of these that are in DRAM leave it before all others of the domain, until they are
+  /// asked for again. They are offered to the disk as if they had been asked for `touches` times.
+  /// Returns how many are demoted.
+  std::size_t demote(const KeySpace& space, std::span<const Digest> digests, std::uint16_t touches);
+  /// Lets go what is due by the time of its domain, but of no more than `most` blocks.
+  template <class TimeOf>
+  void let_go_due(TimeOf time_of, std::size_t most) {
+    for (auto& [domain, shelf] : cache_.shelves_) {
+      const auto now = static_cast<double>(TimePoint(time_of(domain)).count());
+      while (const EntryId entry = due(shelf.index, now)) {
+        if (most-- == 0) return;
+        let_go(shelf.index, entry);
+      }
+    }
+  }
   /// Its bytes are complete in the slot (state filling). False: it is there by now, and the slot
   /// stays the caller's.
   struct NewBlock {
@@ -67,6 +85,10 @@ class PlacedRows {
   [[nodiscard]] SlotId forget(RowId row);
 
  private:
+  /// Returns those that DRAM has, each once, though a call may name it twice.
+  [[nodiscard]] std::set<EntryId> in_dram(const KeySpace& space, std::span<const Digest> digests);
+  [[nodiscard]] Bytes bytes_of(const KeySpace& space, EntryId entry);
+
   Cache& cache_;
   std::uint32_t last_chain_ = 0;
 };

@@ -220,6 +220,7 @@ void Index::touch(EntryId id) {
   const int shift = static_cast<int>(std::min(halvings, 15.0));
   entry.uses = static_cast<std::uint16_t>(std::max(1, entry.uses >> shift));
   entry.last = clock_;
+  entry.demoted = false;
   for (const CacheTier tier : kAllTiers) {
     if (entry.in(tier)) policy(tier).touched(id);
   }
@@ -323,6 +324,7 @@ void Index::release(std::span<const EntryId> blocks) {
 // As with touch(): while a policy has the block in its order, what orders it must not change.
 void retain(Index& index, EntryId id, double until, Bytes bytes) {
   KVD_CHECK(index.at(id).in(CacheTier::kDram), "a block is retained that DRAM does not have");
+  KVD_CHECK(!index.at(id).retained && !index.at(id).demoted, "a block is retained twice");
   index.change(id, [](Entry& entry) { ++entry.leases; });
   index.entries_[id].retained = true;
   index.space(index.at(id).space).retained = bytes;
@@ -331,12 +333,24 @@ void retain(Index& index, EntryId id, double until, Bytes bytes) {
   index.change(id, [](Entry& entry) { --entry.leases; });
 }
 
-void let_go(Index& index, EntryId id) {
-  if (!index.at(id).retained) return;
+void demote(Index& index, EntryId id, std::uint16_t touches) {
+  KVD_CHECK(index.at(id).in(CacheTier::kDram), "a block is demoted that DRAM does not have");
+  let_go(index, id);
   index.change(id, [](Entry& entry) { ++entry.leases; });
-  index.entries_[id].retained = false;
-  index.retained_bytes_ -= index.space(index.at(id).space).retained;
-  index.retained_.erase(id);
+  Entry& demoted = index.entries_[id];
+  demoted.demoted = true;
+  demoted.touches = std::max(demoted.touches, touches);
+  index.change(id, [](Entry& entry) { --entry.leases; });
+}
+
+void let_go(Index& index, EntryId id) {
+  if (!index.at(id).retained && !index.at(id).demoted) return;
+  index.change(id, [](Entry& entry) { ++entry.leases; });
+  index.entries_[id].demoted = false;
+  if (std::exchange(index.entries_[id].retained, false)) {
+    index.retained_bytes_ -= index.space(index.at(id).space).retained;
+    index.retained_.erase(id);
+  }
   index.change(id, [](Entry& entry) { --entry.leases; });
 }
 

@@ -142,7 +142,10 @@ class Index {
   /// `until` on, by the caller's clock. `bytes`: those of each block of its space. Precondition:
   /// DRAM has it, and it is not retained.
   friend void retain(Index& index, EntryId id, double until, Bytes bytes);
-  /// It is like any other again. Nothing happens where it is not retained.
+  /// It leaves DRAM before all others, until it is found or stored again. It counts as stored or
+  /// found at least `touches` times. Precondition: DRAM has it.
+  friend void demote(Index& index, EntryId id, std::uint16_t touches);
+  /// It is like any other again. Nothing happens where it is neither retained nor demoted.
   friend void let_go(Index& index, EntryId id);
   /// Returns a retained block whose time is over; none: there is no other.
   friend EntryId due(const Index& index, double now) {
@@ -195,6 +198,7 @@ class Index {
 };
 
 void retain(Index& index, EntryId id, double until, Bytes bytes);
+void demote(Index& index, EntryId id, std::uint16_t touches);
 void let_go(Index& index, EntryId id);
 
 }  // namespace kvd::store

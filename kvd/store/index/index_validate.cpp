@@ -40,6 +40,9 @@ std::string Index::fault_of(EntryId id, const Entry& entry) const {
   if (entry.retained != retained_.contains(id) || (entry.retained && !entry.in(CacheTier::kDram))) {
     return fault(id, "is retained, and has no time until which, or is not in DRAM");
   }
+  if (entry.demoted && (entry.retained || !entry.in(CacheTier::kDram))) {
+    return fault(id, "is demoted, and retained as well, or not in DRAM");
+  }
   for (std::size_t t = 0; t < kCacheTiers; ++t) {
     if (policies_[t]->may(id) != entry.may_leave(static_cast<CacheTier>(t))) {
       return fault(id, "may leave a tier, and the tier's policy says otherwise, or the reverse");

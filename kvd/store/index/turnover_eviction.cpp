@@ -38,6 +38,7 @@ bool Ghosts::take(std::uint32_t tag) {
 
 std::uint32_t TurnoverEviction::class_of(EntryId id) const {
   if (entries_[id].retained) return kRetained;
+  if (entries_[id].demoted) return kDemoted;
   if (!classes_) return 0;
   const std::uint16_t uses = entries_[id].uses;
   return (uses >= 2 ? 1U : 0U) + (uses >= 4 ? 1U : 0U) + (uses >= 7 ? 1U : 0U);
@@ -83,6 +84,7 @@ void TurnoverEviction::learn(double counts, const Ghosts& hit, const Ghosts& oth
 
 // Where all others are popular, a new conversation would else make way for its own next turn.
 EntryId TurnoverEviction::victim() {
+  if (!heap_.empty(kDemoted)) return heap_.least(kDemoted);
   const double settled = blocks_ < kLeastTurnover ? std::numeric_limits<double>::infinity()
                                                   : now_ - kGrace * static_cast<double>(blocks_);
   EntryId victim;

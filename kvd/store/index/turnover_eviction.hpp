@@ -61,8 +61,9 @@ class TurnoverEviction final : public Eviction {
   [[nodiscard]] EntryId victim() override;
   [[nodiscard]] double rank(EntryId id) const override {
     const std::uint32_t of_class = class_of(id);
-    return of_class == kRetained ? std::numeric_limits<double>::infinity()
-                                 : entries_[id].last + bonus(of_class);
+    if (of_class == kRetained) return std::numeric_limits<double>::infinity();
+    if (of_class == kDemoted) return -std::numeric_limits<double>::infinity();
+    return entries_[id].last + bonus(of_class);
   }
   [[nodiscard]] bool may(EntryId id) const override { return heap_.contains(id); }
   [[nodiscard]] std::size_t size() const override { return heap_.size(); }
@@ -84,6 +85,7 @@ class TurnoverEviction final : public Eviction {
   static constexpr std::size_t kLeastTurnover = 64;
   static constexpr std::uint16_t kUsesOfReturned = 4;
   static constexpr std::uint32_t kRetained = 4;  ///< the class of retained blocks, the last to go
+  static constexpr std::uint32_t kDemoted = 5;   ///< the class of those that go first
 
   [[nodiscard]] std::uint32_t class_of(EntryId id) const;
   [[nodiscard]] double bonus(std::uint32_t of_class) const {

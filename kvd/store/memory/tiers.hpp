@@ -26,6 +26,7 @@ struct Taker {
   Bytes slot_bytes;         ///< of the class
   DeviceId device{};        ///< where HBM is taken
   std::uint32_t chain = 0;  ///< whose cached blocks do not make way for it (Entry::chain); 0: none
+  bool spares_retained = false;  ///< nor do blocks that somebody comes back for (Entry::retained)
 };
 /// Slots of one device, of several that are taken.
 struct DeviceSlots {

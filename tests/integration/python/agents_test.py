@@ -1,9 +1,10 @@
 """Agents whose tools run between their turns, with DRAM for half of them: what the turns find of their
-context, with and without Cache.retain(), against a real kvd."""
+context, with and without Cache.retain(), and the other hints, against a real kvd."""
 
 from __future__ import annotations
 
 import random
+import tempfile
 import unittest
 from typing import NamedTuple
 
@@ -96,6 +97,40 @@ class Agents(unittest.TestCase):
         self.assertEqual(engine.cache.retain(digests([IN_SLAB]), 600.0), 0, "half of it is retained")
         with self.assertRaisesRegex(kvd_client.InvalidArgument, "24 hours"):
             engine.cache.retain(half, 90_000.0)
+
+    def test_pins_demotions_and_prefetches_from_disk(self) -> None:
+        folder = self.enterContext(tempfile.TemporaryDirectory(prefix="kvd-agents-"))
+        extra = f'[disk]\npath = "{folder}"\nsize = "64MiB"\nfloor = "0"\n[load]\npolicy = "always"\n'
+        kvd = self.enterContext(KvdProcess(dram_slabs=2, extra=extra))
+        engine = Engine(kvd, slabs=2)
+        system, ended = list(range(8)), list(range(100, 132))
+        engine.ask(system)
+        self.assertEqual(engine.cache.pin(digests(system)), 8)
+        with self.assertRaisesRegex(kvd_client.QuotaExceeded, "cache.retain_share"):
+            engine.ask(list(range(2000, 2000 + IN_SLAB)))
+            engine.cache.pin(digests([*system, *range(2000, 2000 + IN_SLAB)]))
+        engine.ask(ended)
+        self.assertEqual(engine.cache.demote(digests(ended)), 32)
+        self.assertTrue(poll_until(lambda: kvd.get("/v1/cache")["disk"]["stores"] == 32), "not written")
+        for begin in range(3000, 3000 + 4 * IN_SLAB, 32):
+            engine.ask(list(range(begin, begin + 32)))
+        before = kvd.get("/v1/cache")["disk"]["loads"]
+        self.assertEqual(engine.found(system), 8, "pinned")
+        self.assertEqual(before, 0)
+        self.assertEqual(engine.cache.prefetch(digests([*ended, 99999]), 600.0), 32)
+
+        def prefetched() -> int:
+            return int(kvd.get("/v1/cache")["retained"]["prefetched_bytes"])
+
+        self.assertTrue(poll_until(lambda: prefetched() == 32 * BLOCK), "not all has come")
+        for begin in range(9000, 9000 + 4 * IN_SLAB, 32):
+            engine.ask(list(range(begin, begin + 32)))
+        engine.load(ended)
+        self.assertEqual(kvd.get("/v1/cache")["disk"]["loads"], 32, "it was there, and stayed")
+        engine.cache.unpin(digests([*system, *ended]))
+        self.assertTrue(poll_until(lambda: kvd.get("/v1/cache")["retained"]["bytes"] == 0), "not let go")
+        with self.assertRaisesRegex(kvd_client.InvalidArgument, "for how long"):
+            engine.cache.prefetch(digests(ended), 0.0)
 
     def test_none_is_where_the_share_is_nothing(self) -> None:
         engine = Engine(self.start(share=0.0))

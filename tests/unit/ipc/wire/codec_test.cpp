@@ -275,6 +275,12 @@ TEST(Codec, AFlagOfALookupIsNoneOfAStore) {
   EXPECT_EQ(code_of(CacheOp::kRetain, 0, 1000), ErrorCode::kOk);
   EXPECT_EQ(code_of(CacheOp::kRetain, kCachePark, 1000), ErrorCode::kInvalidArgument);
   EXPECT_EQ(code_of(CacheOp::kDrop, 0, 1000), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code_of(CacheOp::kPin, 0), ErrorCode::kOk);
+  EXPECT_EQ(code_of(CacheOp::kPin, 0, 1000), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code_of(CacheOp::kDemote, 0), ErrorCode::kOk);
+  EXPECT_EQ(code_of(CacheOp::kPrefetch, 0, 1000), ErrorCode::kOk);
+  EXPECT_EQ(code_of(CacheOp::kPrefetch, 0), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code_of(static_cast<CacheOp>(9), 0), ErrorCode::kInvalidArgument);
 }
 
 TEST(Codec, TooManyEntriesAreNotEncoded) {

@@ -112,6 +112,127 @@ TEST_F(CachesOnDisk, MoreThanDramTakesAtOnceComesPartByPart) {
   expect_no_leak();
 }
 
+TEST_F(CachesOnDisk, WhatIsPrefetchedComesAndIsRetained) {
+  Placer a(node, DomainId(1), 2);
+  leave_on_disk(a, {1, 2, 3, 4, 5});
+  (void)a.store({7});
+  node.finish_all();
+  EXPECT_EQ(ByteNode::value(a.hint(Op::kPrefetch, {7, 1, 1, 2, 3, 4, 5, 6}, 60)), 5u);
+  EXPECT_EQ(node.disk.under_way(), 4u) << "a quarter of DRAM";
+  node.finish_disk();
+  node.finish_disk();
+  const auto status = node.controller->status(node.now);
+  EXPECT_EQ(status.retained.bytes, Bytes(6 * ByteNode::kBlock));
+  EXPECT_EQ(status.retained.prefetched_bytes, std::uint64_t{5 * ByteNode::kBlock});
+  EXPECT_TRUE(node.copies.empty()) << "nobody loads it";
+  ASSERT_EQ(ByteNode::code(a.ask(Op::kLoad, {7, 1, 5}, {0, 1, 2})), ErrorCode::kOk);
+  node.finish_all();
+  EXPECT_EQ(a.state(), State::kDone) << "without the disk";
+  EXPECT_TRUE(node.holds(a.region, 2, 5));
+  node.now += std::chrono::seconds(61);
+  node.feed(Tick{});
+  EXPECT_EQ(node.controller->status(node.now).retained.bytes, Bytes(0));
+  expect_no_leak();
+}
+
+TEST_F(CachesOnDisk, APrefetchBeginsOnceNobodyElseReads) {
+  Placer a(node), b(node);
+  leave_on_disk(a, {1, 2, 3});
+  ASSERT_EQ(ByteNode::code(b.ask(Op::kLoad, {1}, {0})), ErrorCode::kOk);
+  EXPECT_EQ(node.disk.under_way(), 1u);
+  EXPECT_EQ(ByteNode::value(a.hint(Op::kPrefetch, {2, 3}, 60)), 2u);
+  EXPECT_EQ(node.disk.under_way(), 1u);
+  node.finish_disk([](std::size_t) { return 0u; }, 1);
+  EXPECT_EQ(node.disk.under_way(), 2u);
+  ASSERT_EQ(ByteNode::code(b.ask(Op::kLoad, {2}, {1})), ErrorCode::kOk);
+  EXPECT_EQ(node.disk.under_way(), 2u) << "the load waits for the same read";
+  node.finish_disk();
+  node.finish_all();
+  EXPECT_EQ(b.state(), State::kDone);
+  EXPECT_TRUE(node.holds(b.region, 1, 2));
+  expect_no_leak();
+}
+
+TEST_F(CachesOnDisk, APrefetchIsBoundedByTheShareAndPushesOutNothingRetained) {
+  Placer a(node, DomainId(1), 2);
+  leave_on_disk(a, {1, 2, 3, 4, 5});
+  for (std::uint32_t seed = 100; seed < 108; seed += 4) {
+    (void)a.store({seed, seed + 1, seed + 2, seed + 3});
+    node.finish_all();
+  }
+  EXPECT_EQ(ByteNode::value(a.hint(Op::kPin, {100, 101, 102, 103, 104, 105})), 6u);
+  EXPECT_EQ(ByteNode::value(a.hint(Op::kPrefetch, {1, 2, 3, 4, 5}, 60)), 2u) << "half of 16";
+  node.finish_disk();
+  EXPECT_EQ(ByteNode::code(a.hint(Op::kPrefetch, {3, 4, 5}, 60)), ErrorCode::kQuotaExceeded);
+  EXPECT_EQ(node.controller->status(node.now).retained.bytes, Bytes(8 * ByteNode::kBlock));
+  EXPECT_EQ(a.retain({1, 2}, 0), 0u);
+  // All that may make way is pinned, and the rest is parked.
+  for (std::uint32_t seed = 200; seed < 210; ++seed) {
+    ASSERT_EQ(ByteNode::code(a.store({seed}, true)), ErrorCode::kOk);
+    node.finish_all();
+  }
+  (void)a.hint(Op::kPrefetch, {1, 2}, 60);
+  node.finish_disk();
+  EXPECT_EQ(a.leading({100, 101, 102, 103, 104, 105}), 6u);
+  EXPECT_EQ(node.controller->status(node.now).retained.evicted_bytes, 0u);
+}
+
+TEST_F(CachesOnDisk, APrefetchEndsWithItsTimeItsSessionAndWhatCannotBeRead) {
+  Placer a(node, DomainId(1), 2);
+  leave_on_disk(a, {1, 2, 3, 4, 5});
+  const auto prefetched = [&] {
+    return node.controller->status(node.now).retained.prefetched_bytes;
+  };
+  EXPECT_EQ(ByteNode::value(a.hint(Op::kPrefetch, {1, 2, 3, 4, 5}, 60)), 5u);
+  node.feed(Detach{a.id});
+  node.finish_disk();
+  EXPECT_EQ(prefetched(), 0u);
+  node.scrub_all();
+  Placer b(node);
+  EXPECT_EQ(b.leading({1, 2, 3, 4}), 4u) << "what was under way is cached";
+  (void)b.ask(Op::kDrop, {1});
+  EXPECT_EQ(ByteNode::value(b.hint(Op::kPrefetch, {5}, 60)), 1u);
+  node.disk.fail_reads = 1;
+  node.finish_disk();
+  EXPECT_EQ(prefetched(), 0u);
+  EXPECT_EQ(b.leading({5}), 0u) << "a miss";
+  EXPECT_EQ(ByteNode::value(b.hint(Op::kPrefetch, {1, 2}, 60)), 0u) << "nothing finds the second";
+  expect_no_leak();
+}
+
+TEST_F(CachesOnDisk, NoMoreThanSoManyBlocksWaitToBePrefetched) {
+  Placer a(node);
+  leave_on_disk(a, {1, 2, 3});
+  ASSERT_EQ(ByteNode::code(a.ask(Op::kLoad, {1}, {0})), ErrorCode::kOk);
+  ErrorCode code = ErrorCode::kOk;
+  int taken = 0;
+  for (; taken < 20000 && code == ErrorCode::kOk; ++taken) {
+    code = ByteNode::code(a.hint(Op::kPrefetch, {2, 3}, 60));
+  }
+  EXPECT_EQ(code, ErrorCode::kWouldBlock);
+  EXPECT_EQ(taken, 8193);
+  node.finish_disk();
+  node.finish_all();
+  expect_no_leak();
+}
+
+TEST_F(CachesOnDisk, WhatIsDemotedIsWrittenThoughItWasAskedForOnce) {
+  Placer a(node);
+  node.finish_disk();
+  (void)a.store({1, 2, 3});
+  node.finish_all();
+  EXPECT_EQ(node.disk.under_way(), 0u);
+  EXPECT_EQ(ByteNode::value(a.hint(Op::kDemote, {1, 2})), 2u);
+  EXPECT_EQ(node.disk.under_way(), 2u);
+  node.finish_disk();
+  for (std::uint32_t seed = 100; seed < 116; seed += 4) {
+    (void)a.store({seed, seed + 1, seed + 2, seed + 3});
+    node.finish_all();
+  }
+  EXPECT_EQ(a.leading({3}), 0u);
+  EXPECT_EQ(a.leading({1, 2}), 2u) << "the disk has it";
+}
+
 TEST_F(CachesOnDisk, TwoThatAskForTheSameReadItOnce) {
   Placer a(node);
   leave_on_disk(a, {1, 2});

@@ -1,5 +1,6 @@
-// Engines that place by themselves, at random: they store, load, park, drop, free regions and parts
-// of spaces under copies and die under them, beside a disk that fails. No byte is ever another's.
+// Engines that place by themselves, at random: they store, load, park, drop, hint, free regions and
+// parts of spaces under copies and die under them, beside a disk that fails. No byte is ever
+// another's.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -41,13 +42,15 @@ class History {
     EXPECT_EQ(node_.disk.wrong, 0u);
     const auto status = node_.controller->status(node_.now);
     reads = status.counters.prefixes.lower[core::kDiskTier].loads;
+    prefetched = status.retained.prefetched_bytes;
     EXPECT_EQ(status.tiers[0].free, status.tiers[0].capacity) << "HBM leaks";
     EXPECT_EQ(status.tiers[1].free, status.tiers[1].capacity) << "DRAM leaks";
   }
 
   std::size_t errors = 0;
   std::size_t loads = 0, stores = 0, refused = 0, deaths = 0, replaced = 0;
-  std::uint64_t reads = 0;  ///< of blocks from disk
+  std::uint64_t reads = 0;       ///< of blocks from disk
+  std::uint64_t prefetched = 0;  ///< bytes that they brought
 
  private:
   struct Copying {
@@ -80,12 +83,13 @@ class History {
     if (what < 34) return copy(id, engine, Op::kStore);
     if (what < 60) return copy(id, engine, Op::kLoad);
     if (what < 64) return drop(id, engine);
-    if (what < 66) return retain(id, engine);
-    if (what < 86) return finish();
+    if (what < 69) return hint(id, engine);
+    if (what < 87) return finish();
     if (what < 92) return finish_disk();
     if (what < 93) return reopen(id, engine);
     if (what < 95) return replace_a_part(id, engine);
     if (what < 97) return go(id, below(2) == 0);
+    node_.now += std::chrono::milliseconds(below(2));
     node_.feed(Tick{});
   }
 
@@ -150,11 +154,14 @@ class History {
     return below(kSeeds);
   }
 
-  void retain(EngineId id, const Engine& engine) {
-    CacheBlocks asked{engine.cache, Op::kRetain, false, 0, {}, {}};
+  void hint(EngineId id, const Engine& engine) {
+    constexpr Op kHints[] = {Op::kRetain, Op::kPin, Op::kDemote, Op::kPrefetch};
+    CacheBlocks asked{engine.cache, kHints[below(4)], false, 0, {}, {}};
     asked.retain = std::chrono::milliseconds(below(3));
     for (int i = 0; i < 3; ++i) asked.digests.push_back(ByteNode::digest(below(kSeeds)));
-    EXPECT_EQ(ByteNode::code(node_.command(id, asked)), ErrorCode::kOk);
+    const ErrorCode code = ByteNode::code(node_.command(id, asked));
+    const bool may_refuse = asked.op == Op::kPin || asked.op == Op::kPrefetch;
+    EXPECT_TRUE(code == ErrorCode::kOk || (may_refuse && code == ErrorCode::kQuotaExceeded));
   }
 
   void drop(EngineId id, const Engine& engine) {
@@ -313,7 +320,7 @@ std::uint64_t histories() {
 
 TEST(ControllerCaches, RandomHistoriesKeepEveryByte) {
   std::size_t loads = 0, stores = 0, refused = 0, deaths = 0, replaced = 0;
-  std::uint64_t reads = 0;
+  std::uint64_t reads = 0, prefetched = 0;
   for (std::uint64_t seed = 1; seed <= histories(); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     History history(seed);
@@ -326,6 +333,7 @@ TEST(ControllerCaches, RandomHistoriesKeepEveryByte) {
     deaths += history.deaths;
     replaced += history.replaced;
     reads += history.reads;
+    prefetched += history.prefetched;
   }
   EXPECT_GT(loads, 10 * histories()) << "they are to load, not to be refused";
   EXPECT_GT(stores, 10 * histories());
@@ -333,6 +341,7 @@ TEST(ControllerCaches, RandomHistoriesKeepEveryByte) {
   EXPECT_GT(deaths, 0u);
   EXPECT_GT(replaced, 0u);
   EXPECT_GT(reads, histories());
+  EXPECT_GT(prefetched, 0u);
 }
 
 TEST(ControllerCaches, RandomHistoriesNoticeACopyThatIsAByteOff) {

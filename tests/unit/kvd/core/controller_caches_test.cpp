@@ -200,6 +200,115 @@ TEST(ControllerCaches, WhatIsRetainedMakesWayWhereNothingElseIsLeftAndThatIsTold
   EXPECT_EQ(status.retained.bytes, Bytes(0));
 }
 
+TEST(ControllerCaches, WhatIsPinnedStaysUntilItIsUnpinned) {
+  ByteNode node;
+  Placer a(node);
+  (void)a.store({1, 2});
+  node.finish_all();
+  EXPECT_EQ(ByteNode::value(a.hint(Op::kPin, {1, 2, 2, 77})), 2u);
+  node.now += std::chrono::hours(100);
+  node.feed(Tick{});
+  press(a, node, 100);
+  EXPECT_EQ(a.leading({1, 2}), 2u) << "it has no end";
+  EXPECT_EQ(a.retain({1, 2}, 0), 0u);
+  press(a, node, 200);
+  EXPECT_EQ(a.leading({1}), 0u);
+}
+
+TEST(ControllerCaches, APinOfMoreThanTheShareIsRefusedAndChangesNothing) {
+  ByteNode node;
+  Placer a(node);
+  for (std::uint32_t seed = 0; seed < 12; seed += 4) {
+    (void)a.store({seed, seed + 1, seed + 2, seed + 3});
+    node.finish_all();
+  }
+  EXPECT_EQ(ByteNode::value(a.hint(Op::kPin, {0, 1})), 2u);
+  const auto refused = a.hint(Op::kPin, {0, 1, 2, 3, 4, 5, 6, 7, 8});
+  EXPECT_EQ(ByteNode::code(refused), ErrorCode::kQuotaExceeded);
+  EXPECT_THAT(std::get<Error>(refused->body).message, HasSubstr("cache.retain_share"));
+  EXPECT_EQ(node.controller->status(node.now).retained.bytes, Bytes(2 * ByteNode::kBlock));
+  Placer stranger(node, DomainId(2));
+  EXPECT_EQ(ByteNode::value(stranger.hint(Op::kPin, {0, 1})), 0u) << "another's are not there";
+  EXPECT_EQ(ByteNode::value(stranger.hint(Op::kDemote, {0, 1})), 0u);
+  EXPECT_EQ(node.controller->status(node.now).retained.bytes, Bytes(2 * ByteNode::kBlock));
+}
+
+TEST(ControllerCaches, WhatIsPinnedIsLetGoOnceItsDomainHasBeenGoneForLong) {
+  ByteNode node;
+  Placer a(node);
+  (void)a.store({1, 2});
+  node.finish_all();
+  EXPECT_EQ(ByteNode::value(a.hint(Op::kPin, {1, 2})), 2u);
+  node.feed(Detach{a.id});
+  node.scrub_all();
+  const auto pinned = [&] { return node.controller->status(node.now).retained.bytes; };
+  node.now += std::chrono::minutes(9);
+  node.feed(Tick{});
+  EXPECT_EQ(pinned(), Bytes(2 * ByteNode::kBlock)) << "its engine may only be started anew";
+  {
+    Placer again(node);
+    node.feed(Tick{});
+    node.feed(Detach{again.id});
+    node.scrub_all();
+  }
+  node.now += std::chrono::minutes(9);
+  node.feed(Tick{});
+  EXPECT_EQ(pinned(), Bytes(2 * ByteNode::kBlock)) << "and it was";
+  node.now += std::chrono::minutes(2);
+  node.feed(Tick{});
+  EXPECT_EQ(pinned(), Bytes(0));
+  Placer later(node);
+  EXPECT_EQ(later.leading({1, 2}), 2u) << "it is cached all the same";
+}
+
+// DRAM has 16 slots.
+TEST(ControllerCaches, WhatIsDemotedLeavesFirstUnlessItIsAskedForAgain) {
+  ByteNode node;
+  Placer a(node);
+  for (std::uint32_t seed = 0; seed < 16; seed += 4) {
+    (void)a.store({seed, seed + 1, seed + 2, seed + 3});
+    node.finish_all();
+  }
+  EXPECT_EQ(ByteNode::value(a.hint(Op::kPin, {13})), 1u);
+  EXPECT_EQ(ByteNode::value(a.hint(Op::kDemote, {12, 13, 14, 15, 15, 77})), 4u) << "the newest";
+  EXPECT_EQ(node.controller->status(node.now).retained.bytes, Bytes(0)) << "the last hint counts";
+  ASSERT_EQ(ByteNode::code(a.ask(Op::kLoad, {14}, {0})), ErrorCode::kOk);
+  node.finish_all();
+  (void)a.store({100, 101, 102});
+  node.finish_all();
+  EXPECT_EQ(a.leading({0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}), 12u) << "they were older";
+  EXPECT_EQ(a.leading({14}), 1u) << "it was asked for";
+  for (const std::uint32_t seed : {12u, 13u, 15u}) EXPECT_EQ(a.leading({seed}), 0u) << seed;
+}
+
+TEST(ControllerCaches, WhatIsDemotedDoesNotLeaveUnderACopyOrWhileItIsParked) {
+  ByteNode node;
+  Placer a(node), b(node);
+  (void)a.store({1, 2}, true);
+  node.finish_all();
+  (void)a.store({3, 4});
+  node.finish_all();
+  ASSERT_EQ(ByteNode::code(b.ask(Op::kLoad, {3}, {0})), ErrorCode::kOk);
+  EXPECT_EQ(ByteNode::value(a.hint(Op::kDemote, {1, 2, 3, 4})), 4u);
+  for (std::uint32_t seed = 100; seed < 112; seed += 4) {
+    ASSERT_EQ(ByteNode::code(a.store({seed, seed + 1, seed + 2, seed + 3})), ErrorCode::kOk);
+    while (node.copies.size() > 1) node.finish(node.copies.size() - 1);
+  }
+  node.finish_all();
+  EXPECT_TRUE(node.holds(b.region, 0, 3)) << "its slot waited for the copy";
+  EXPECT_EQ(a.leading({1, 2}), 2u) << "parked";
+}
+
+TEST(ControllerCaches, NothingIsPrefetchedWhereThereIsNoDisk) {
+  ByteNode node;
+  Placer a(node);
+  (void)a.store({1, 2});
+  node.finish_all();
+  EXPECT_EQ(ByteNode::value(a.hint(Op::kPrefetch, {1, 2, 3}, 60)), 0u);
+  EXPECT_EQ(node.controller->status(node.now).retained.bytes, Bytes(2 * ByteNode::kBlock))
+      << "what is there is kept for the turn";
+}
+
 TEST(ControllerCaches, WhatIsParkedEndsWithItsSession) {
   ByteNode node;
   Placer a(node), b(node);

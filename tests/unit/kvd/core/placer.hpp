@@ -34,12 +34,16 @@ struct Placer {
   std::uint64_t leading(const std::vector<std::uint32_t>& seeds) {
     return ByteNode::value(ask(CacheBlocks::Op::kLookup, seeds));
   }
-  /// Returns how many are retained.
-  std::uint64_t retain(const std::vector<std::uint32_t>& seeds, std::int64_t seconds) {
-    CacheBlocks asked{cache, CacheBlocks::Op::kRetain, false, 0, {}, {}};
+  std::optional<Reply> hint(CacheBlocks::Op op, const std::vector<std::uint32_t>& seeds,
+                            std::int64_t seconds = 0) {
+    CacheBlocks asked{cache, op, false, 0, {}, {}};
     asked.retain = std::chrono::seconds(seconds);
     for (const std::uint32_t seed : seeds) asked.digests.push_back(ByteNode::digest(seed));
-    return ByteNode::value(node.command(id, asked));
+    return node.command(id, asked);
+  }
+  /// Returns how many are retained.
+  std::uint64_t retain(const std::vector<std::uint32_t>& seeds, std::int64_t seconds) {
+    return ByteNode::value(hint(CacheBlocks::Op::kRetain, seeds, seconds));
   }
   [[nodiscard]] SetTicket::State state() const { return node.state(id, ticket); }
 

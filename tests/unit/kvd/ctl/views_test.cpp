@@ -158,14 +158,14 @@ TEST(Views, TheCacheByTier) {
   status.counters.prefixes.found[1] = 48;
   status.tuning.load.policy = "always";
   status.cached[kTiers] = Bytes(2 << 20);
-  status.retained = {Bytes(4 << 20), 1 << 20};
+  status.retained = {Bytes(4 << 20), 1 << 20, 3 << 20};
   status.counters.prefixes.lower[core::kDiskTier].loads = 7;
   status.counters.prefixes.lower[core::kDiskTier].store_failures = 1;
   EXPECT_EQ(rendered(View::kCache, admin::cache_document(status)),
             "TIER  CACHED  EVICTED  TOKENS FOUND\n"
             "hbm    1 MiB      0 B             0\n"
             "dram     0 B      0 B            48\n"
-            "retained: 4 MiB of DRAM; 1 MiB made way before their time\n"
+            "retained: 4 MiB of DRAM; 1 MiB made way before their time; 3 MiB prefetched\n"
             "disk: 2 MiB cached; 7 blocks read, 0 could not be; 0 written, 1 could not be\n"
             "of 100 prompt tokens that engines told the content of; load.policy is always\n");
 }
