@@ -154,6 +154,8 @@ NEEDED = {
         # emptied.
         Name("vllm.v1.worker.gpu_model_runner", "GPUModelRunner.get_model", ("self",)),
         Name("vllm.v1.worker.gpu_model_runner", "GPUModelRunner.get_draft_model", ("self",)),
+        *_of("vllm.config", "VllmConfig", "speculative_config"),
+        *_of("vllm.config", "SpeculativeConfig", "draft_model_config"),
         Name("vllm.config", "CompilationConfig.static_forward_context"),
         Name("vllm.v1.worker.lora_model_runner_mixin", "LoRAModelRunnerMixin.add_lora",
              ("self", "lora_request")),

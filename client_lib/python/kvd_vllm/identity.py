@@ -231,6 +231,9 @@ def config_of(
         "processor": processor_of(model),
         "ranks": [parallel.rank, parallel.world_size, parallel.tensor_parallel_size],
     }
+    draft = getattr(getattr(config, "speculative_config", None), "draft_model_config", None)
+    if draft is not None:
+        facts["draft"] = without_origin(draft.hf_config.to_dict())
     text = json.dumps(facts, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 

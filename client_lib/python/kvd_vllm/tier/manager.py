@@ -143,13 +143,12 @@ class KvdTier(SecondaryTierManager):
     def _store(self, keys: Keys, chunks: list[int]) -> int:
         """Returns how many kvd has now, those that it had before included."""
         digests = self._digests(keys)
-        new = [at for at, is_there in enumerate(self._pages.which(digests)) if not is_there]
+        first = self._pages.lookup(digests)  # kvd passes over what it has behind a gap, too
 
         def fill(at: int, row: Any) -> None:
-            numpy.copyto(row.numpy(), self._chunks[chunks[new[at]]])
+            numpy.copyto(row.numpy(), self._chunks[chunks[first + at]])
 
-        stored = self._pages.store([digests[at] for at in new], fill)
-        return len(keys) - len(new) + stored
+        return first + self._pages.store(digests[first:], fill)
 
     def _load(self, keys: Keys, chunks: list[int]) -> int:
         def take(at: int, row: Any) -> None:

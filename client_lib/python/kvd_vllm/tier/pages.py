@@ -321,6 +321,8 @@ class Pages:
             if self._session is not session:
                 return
             self._session = None
+            if self._is_refusal(fault):
+                return
             self._tell(fault)
             if not self._closed.is_set():
                 self._finder = threading.Thread(
@@ -335,7 +337,9 @@ class Pages:
         while not self._closed.wait(_RETRY_S):
             try:
                 session = _Session(self._options, self._kind, self._options.timeout_s)
-            except kvd_client.KvdError:
+            except kvd_client.KvdError as fault:
+                if self._is_refusal(fault):
+                    return
                 continue
             with self._losing:
                 if not self._closed.is_set():
@@ -343,6 +347,16 @@ class Pages:
                     self._resting_until, self._rest_s = 0.0, _FIRST_REST_S
                     return
             session.close(0)
+
+    def _is_refusal(self, fault: Exception) -> bool:
+        """Whether no further attempt to attach can succeed, which is logged."""
+        if not isinstance(fault, kvd_client.InvalidArgument):
+            return False
+        self._logger.warning(
+            "kvd: refuses pages of %d bytes, and is not asked again: %s. The engine goes on without it; "
+            "restart the engine once that is mended", self._kind.bytes, fault,
+        )  # fmt: skip
+        return True
 
     def _tell(self, fault: Exception) -> None:
         """Logs a fault. Late answers are logged at most once a minute, because a busy machine may

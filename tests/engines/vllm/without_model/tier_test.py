@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import logging
 import os
 import signal
 import tempfile
@@ -18,9 +19,11 @@ from unittest import mock
 os.environ.setdefault("VLLM_TARGET_DEVICE", "cpu")
 
 import ctest
+import kvd_client
 import torch
 from kvd_client import TicketState
-from kvd_process import KvdProcess, poll_until
+from kvd_process import SLAB, KvdProcess, poll_until
+from kvd_vllm.tier.pages import Kind, Options, Pages
 from vllm.v1.kv_offload.base import LookupResult, OffloadKey, ReqContext, ScheduleEndContext, make_offload_key
 from vllm.v1.kv_offload.config import (
     OffloadingCacheConfig, OffloadingConfig, OffloadingGroupConfig, OffloadingModelConfig, OffloadingParallelConfig,
@@ -95,6 +98,8 @@ class Engine:
                                  data_parallel_size=given.get("replicas", 1)),
             compilation_config=SOME(static_forward_context={}), lora_config=given.get("lora"),
             load_config=SOME(load_format=given.get("load_format", "auto")),
+            speculative_config=SOME(draft_model_config=SOME(hf_config=SOME(to_dict=lambda: {"eps": given["draft"]})))
+            if given.get("draft") else None,
         )  # fmt: skip
         draft = torch.nn.Linear(4, 4) if given.get("draft") else None
         runner = SOME(kv_cache_config=cache, get_model=lambda: model, get_draft_model=lambda: draft)
@@ -212,6 +217,13 @@ class Tier(Case):
         self.engine(kvd).store(some)
         self.find(self.engine(kvd), some)
 
+    def test_new_blocks_cost_one_question(self) -> None:
+        engine = self.engine(self.kvd())
+        cache = engine.tier._pages._session.cache
+        with mock.patch.object(cache, "lookup", wraps=cache.lookup) as asked:
+            engine.store(keys(CHUNKS))
+        self.assertEqual(asked.call_count, 1)
+
     def test_more_blocks_than_the_window_has_rows(self) -> None:
         engine = self.engine(self.kvd(), tier={"window_bytes": 3 * 2 * PAGE})
         engine.store(keys(CHUNKS))
@@ -251,7 +263,7 @@ class Identity(Case):
         self.engine(kvd).store(keys(2))
         others = {
             "weights": self.engine(kvd, (2,)),
-            "draft model": self.engine(kvd, draft=True),
+            "draft model": self.engine(kvd, draft=1e-6),
             "config": self.engine(kvd, theta=2),
             "type": self.engine(kvd, dtype="bfloat16"),
             "type of the cache": self.engine(kvd, cache_dtype="fp8"),
@@ -265,6 +277,12 @@ class Identity(Case):
             with self.subTest(name):
                 self.assertTrue(each.tier._pages.is_up)
                 self.assertEqual(each.find(keys(2)), [None] * 2)
+
+    def test_other_settings_of_a_draft_model_of_equal_weights_share_nothing(self) -> None:
+        kvd = self.kvd()
+        self.engine(kvd, draft=1e-6).store(keys(2))
+        self.find(self.engine(kvd, draft=1e-6), keys(2))
+        self.assertEqual(self.engine(kvd, draft=1e-5).find(keys(2)), [None] * 2)
 
     def test_the_weights_of_every_worker_count(self) -> None:
         kvd = self.kvd(slabs=64)
@@ -338,6 +356,17 @@ class Faults(Case):
         engine.store(keys(3, "later"))
         engine.evict(keys(3, "later"))
         self.find(engine, keys(3, "later"))
+
+    def test_chunks_larger_than_a_slab_are_refused_once_with_the_reason(self) -> None:
+        kvd = self.kvd()
+        attach = mock.patch("kvd_vllm.tier.pages.kvd_client.Client", wraps=kvd_client.Client)
+        with self.assertLogs("x", "WARNING") as log, attach as attached:
+            pages = Pages(Options(endpoint=kvd.endpoint), Kind("large", 16, 2 * SLAB), logging.getLogger("x"))
+            self.addCleanup(pages.close)
+        self.assertIsNone(pages._finder)
+        self.assertEqual((len(log.output), attached.call_count), (1, 1))
+        self.assertIn("does not fit a slab of 2097152 bytes: use", log.output[0])
+        self.assertTrue(poll_until(lambda: not kvd.engines()))
 
     def test_blocks_that_leave_kvd_before_they_are_loaded_are_computed(self) -> None:
         """vLLM would look for them for ever if it were not told of a failed load."""
