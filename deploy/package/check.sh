@@ -24,7 +24,7 @@ require_tools curl:curl
 trap leave_root EXIT
 trap 'exit 130' INT TERM
 
-# What names kvd in the file system, package records of dpkg aside.
+# Lists files whose names contain kvd, except for dpkg's own records.
 traces() {
   inside find / /run /tmp /dev/shm -xdev \( -path /proc -o -path /debs -o -path /var/lib/dpkg -o -path /var/cache/apt \
     -o -path /var/log \) -prune -o -iname '*kvd*' -print | sort -u
@@ -54,7 +54,7 @@ start_engine() {
   done
 }
 
-# end_engine NAME RESTARTS (a pattern): it has done all its work, with every byte right.
+# end_engine NAME RESTARTS (a pattern): checks that the engine has done all its work, with every byte right.
 end_engine() {
   kill -0 "$engine" 2>/dev/null || fail "the engine $1 was done too early to show anything"
   wait "$engine" || fail "the engine $1 ended with status $?: $(cat "$folder/$1.log")"

@@ -138,7 +138,7 @@ struct AdminService::Route {
 
 std::span<const AdminService::Route> AdminService::routes() {
   using S = const Snapshot&;
-  // What they are for says openapi.json.
+  // openapi.json says what they are for.
   static constexpr Route kRoutes[] = {
       // The first two are for probes: open to all, and they ask for no snapshot.
       {"/healthz"},

@@ -17,12 +17,12 @@ struct Choice {
   double since_s = 0;                     ///< of events the oldest; 0: any age
 
   [[nodiscard]] bool is_all() const { return !engine && level.empty() && since_s == 0; }
-  /// Whether the row is one of them. What it does not tell does not count.
+  /// Whether the row is one of them. A field that the row lacks does not count.
   [[nodiscard]] bool takes(const cells::Json& row) const;
 };
 
-/// The document, whose one list has these rows alone. Errors: Internal when it is not the JSON that
-/// this knows.
+/// The same document with these rows only; it has one list. Errors: Internal when it is not the
+/// JSON that this program knows.
 [[nodiscard]] Result<std::string> chosen(std::string_view document, const Choice& choice);
 
 /// Whether the document's list has a row of this engine.

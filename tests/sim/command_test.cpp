@@ -295,7 +295,7 @@ TEST_F(KvdSim, ATraceMayFollowTheOptions) {
   EXPECT_EQ(answer.status, 0) << answer.err;
 }
 
-/// What makes the example a short run.
+/// The options that make the example a short run.
 std::string shorter(const std::string& command) {
   if (command.starts_with("knee")) return " --requests 400 --precision 0.5 --seeds 1";
   return " --requests 20";

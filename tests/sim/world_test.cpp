@@ -214,7 +214,7 @@ TEST(World, LayersStreamWhereAPlanSaysSo) {
   }
 }
 
-// Answers that are short yet count as long as the mean: fewer layers stay in HBM.
+// Answers that are still short count as long as the mean, so fewer layers stay in HBM.
 TEST(World, FlexGenPlusReckonsWithTheMeanOfItsWorkload) {
   const Workload workload = {arrival(0, 60, 40), arrival(0, 60, 40), arrival(40, 60, 900)};
   const auto moved = [&](const char* policy) {

@@ -29,7 +29,7 @@ constexpr http::Front::Limits kLimits{.request = {.header = 16 * kKiB, .body = 4
 /// The number of a request that is being submitted while its client may hang up already.
 class Ticket {
  public:
-  /// Returns whether the client has gone before.
+  /// Returns whether the client had gone already.
   bool set(std::uint64_t id) {
     const std::lock_guard lock(mutex_);
     id_ = id;

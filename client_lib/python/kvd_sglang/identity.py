@@ -81,7 +81,7 @@ def _facts(config: Any, pool: Any, scheduler: Any, model: nn.Module) -> dict[str
         "dtype": str(scheduler.model_config.dtype),
         "quantization": str(given.quantization),
         "cache_dtype": [str(given.kv_cache_dtype), str(pool.dtype)],
-        # Factors of a quantized KV cache that are no tensors.
+        # Factors of a quantized KV cache that are not kept in tensors.
         "scales": [
             (name, each.k_scale_float, each.v_scale_float)
             for name, each in model.named_modules()

@@ -114,7 +114,7 @@ NEEDED = {
         Name("vllm.multimodal.cache.shm", "_get_shm_handle", None, ('"address" not in mm_item',)),
         Name(_INTERFACE, "FullAttentionSpec"),
         Name(_INTERFACE, "MLAAttentionSpec"),
-        # Not public: the one allocation, and the code that runs it in the context.
+        # These are not public: the one allocation, and the code that runs it in the context.
         Name("vllm.v1.worker.utils", "allocate_kv_cache",
              ("kv_cache_config", "device", "layout", "kernel_block_sizes")),
         Name("vllm.v1.worker.gpu_worker", "Worker.initialize_from_config",

@@ -323,7 +323,7 @@ class KvdConnector(KVConnectorBase_V1, SupportsHMA):
         if not getattr(wanted, "otlp_traces_endpoint", None):
             return Planner
         if fault := checks.what_is_off().get(checks.TRACES):
-            logger.warning("kvd: no spans of requests: this vLLM lacks %s", fault)
+            logger.warning("kvd: requests have no spans: this vLLM lacks %s", fault)
             return Planner
         from kvd_vllm.traces import TracedPlanner
 
@@ -336,13 +336,13 @@ class KvdConnector(KVConnectorBase_V1, SupportsHMA):
         if wanted is None or not wanted.enable_kv_cache_events:
             return
         if fault := checks.what_is_off().get(checks.EVENTS):
-            logger.warning("kvd: no KV events of blocks in kvd: this vLLM lacks %s", fault)
+            logger.warning("kvd: KV events leave out what kvd has: this vLLM lacks %s", fault)
             return
         if any(self.shape.windows):
-            logger.warning("kvd: no KV events of blocks in kvd: some layers look back at a window only")
+            logger.warning("kvd: KV events leave out what kvd has: some layers look back at a window only")
             return
         if self._vllm_config.parallel_config.world_size > 1:
-            logger.warning("kvd: no KV events of blocks in kvd: several workers have a part of each")
+            logger.warning("kvd: KV events leave out what kvd has: several workers have a part of each block")
             return
         from kvd_vllm import events
 
@@ -471,7 +471,7 @@ class KvdConnector(KVConnectorBase_V1, SupportsHMA):
 
     @contextlib.contextmanager
     def let_go(self) -> Iterator[None]:
-        """While nothing is handed out: no block is held for a copy, or because it has no memory."""
+        """While this is open nothing is handed out: blocks that wait for a copy or for memory are released."""
         with contextlib.ExitStack() as held:
             if self._balloon is not None:
                 held.enter_context(self._balloon.let_go())

@@ -17,7 +17,7 @@ struct Cache {
   std::string model, domain, fingerprint, remote_name;  ///< "": there are no servers
   std::uint64_t block_bytes = 0, block_tokens = 0;
 };
-/// By model: where several caches of it are open, the last one.
+/// The caches by model; if several caches of a model are open, the last one.
 using Caches = std::map<std::string, Cache>;
 
 Caches caches_of(const Json& document) {

@@ -4,8 +4,8 @@
 
 #include "kvd/sim/engine/placing_engine.hpp"
 
-/// How an engine whose HBM comes and goes tells its needs, and what it gives up. Source:
-/// client_lib/python/kvd_vllm/elastic/balloon.py, mapping.py and scheduler.py.
+/// How an engine whose HBM comes and goes tells its needs, and what it gives up.
+/// Source: client_lib/python/kvd_vllm/elastic/balloon.py, mapping.py and scheduler.py.
 namespace kvd::sim {
 
 namespace {

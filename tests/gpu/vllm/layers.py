@@ -44,7 +44,7 @@ def number(layer: str) -> int:
 
 
 def runs(blocks: Sequence[int], staging: int = 0) -> list[Run]:
-    """As few as there can be, of blocks in ascending order; their staging lies in one piece."""
+    """The fewest runs for blocks in ascending order, whose staging lies in one piece."""
     found: list[Run] = []
     for at, block in enumerate(blocks):
         if found and block == found[-1].block + found[-1].length:

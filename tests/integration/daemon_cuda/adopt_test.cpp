@@ -65,7 +65,7 @@ TEST(CudaAdopting, WhatDramCachedIsFoundAfterAKill) {
   EXPECT_EQ(node.daemon().metric("kvd_kept_blocks{tier=\"hbm\"}"), 0.0);
 }
 
-/// How many slots of HBM are written down in what the holder keeps.
+/// How many slots of HBM the holder's records name.
 std::size_t written_for(pid_t holder) {
   for (const auto& entry :
        std::filesystem::directory_iterator("/proc/" + std::to_string(holder) + "/fd")) {

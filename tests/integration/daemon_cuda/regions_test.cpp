@@ -271,7 +271,8 @@ TEST_F(CudaTensors, OfPyTorchGoOnceMappingsAreNoLongerHeld) {
   EXPECT_TRUE(comes_to_lend(kvd(), 2 * kSlab));
   kvd_release_mappings();
   EXPECT_TRUE(comes_to_lend(kvd(), kSlab));
-  // Not held, but the stream of the tensor tells, in the context that is PyTorch's.
+  // The mappings are not held here, but the tensor's stream tells of the capture, in PyTorch's
+  // context.
   const cuda::ScopedCurrent current(gpu().context());
   gpu().begin_capture();
   kvd_torch_free(another, kSlab, 0, gpu().stream());

@@ -52,8 +52,8 @@ TEST(CostFit, FindsTheCostsThatMadeTheSamples) {
   EXPECT_NEAR(model.attention_flops_per_pair, 3e-8, 1e-12);
 }
 
-// Noise makes the plain least squares of a free context negative, and then a simulated iteration
-// would be faster the more it reads.
+// If context is free, noise can make plain least squares give it a negative cost. A simulated
+// iteration would then be the faster the more it reads.
 TEST(CostFit, NoTermIsBelowZero) {
   sim::IterationModel model = engine();
   model.context_token = sim::Seconds(0);

@@ -272,7 +272,7 @@ class Rig:
         return KvdScheduler.kvd_ask(self.scheduler)
 
     def run_dry(self, most: int = 20000) -> None:
-        """Until nothing is left; raises where a request never comes to its end."""
+        """Makes steps until nothing is left; raises if a request never comes to its end."""
         for _ in range(most):
             if not self.scheduler.has_requests() and not self.flying:
                 return

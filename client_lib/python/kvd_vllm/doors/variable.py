@@ -56,7 +56,7 @@ def _with_kvd(create: Callable[..., Any]) -> Callable[..., Any]:
             kind = "KvdAsyncScheduler" if scheduling.async_scheduling else "KvdScheduler"
             scheduling.scheduler_cls = f"kvd_vllm.{kind}"
             said.append(f"--scheduler-cls {scheduling.scheduler_cls}")
-        logger.info("kvd: KVD_VLLM sets %s", " and ".join(said) or "nothing: the flags say all")
+        logger.info("kvd: KVD_VLLM sets %s", " and ".join(said) or "nothing: the flags name all of it")
         return config
 
     return create_engine_config

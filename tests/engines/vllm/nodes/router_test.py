@@ -46,7 +46,7 @@ class Router(HttpServer):
 
 
 def complete(server: HttpServer, prompt: list[int]) -> Answer | None:
-    """The answer's tokens; None: there is none, as the server or one that it asks is gone."""
+    """The answer's tokens; None if there is no answer, because the server or one that it asks is gone."""
     body = {"prompt": prompt, "max_tokens": ANSWER, "temperature": 0, "ignore_eos": True, "return_token_ids": True}
     try:
         status, text = server.ask("POST", "/v1/completions", {"model": str(bench.model), **body})

@@ -100,7 +100,7 @@ class System(Protocol):
 
     @property
     def has_keys(self) -> bool:
-        """False: the floor, which finds nothing."""
+        """False for the floor, which finds nothing."""
 
     @property
     def can_keep(self) -> bool:

@@ -19,8 +19,8 @@ void dma_fill(std::byte* to, unsigned value, std::size_t value_size, std::size_t
 
 #else
 
-// Plain loops that sanitizers do not instrument, and that the compiler may not turn into calls of
-// memcpy and memset, which they intercept.
+// Plain loops. Sanitizers do not instrument them, and the compiler may not turn them into calls of
+// memcpy and memset, which sanitizers intercept.
 #define FAKECUDA_UNSEEN                                         \
   __attribute__((no_sanitize("address", "thread", "undefined"), \
                  optimize("no-tree-loop-distribute-patterns")))

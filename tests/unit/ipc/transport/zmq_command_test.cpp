@@ -30,7 +30,7 @@
 
 namespace {
 
-std::atomic<int> watches_refused = 0;  ///< the next ones, as by a kernel without memory
+std::atomic<int> watches_refused = 0;  ///< the next calls that fail, for want of kernel memory
 
 }  // namespace
 

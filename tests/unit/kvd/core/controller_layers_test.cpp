@@ -234,7 +234,7 @@ TEST(Layers, NoneStreamToAnEngineThatDoesNotWaitForThem) {
 }
 
 TEST(Layers, WhoIsPausedWhenStreamingEndsGetsABlockBeforeItsNextToken) {
-  // Wherever in its blocks the paused request stands.
+  // It must hold at any place within its blocks at which the paused request stands.
   std::size_t paused = 0;
   for (int steps = 0; steps < 40; ++steps) {
     Controller::Config config = streaming("orbitflow", 7);

@@ -32,7 +32,7 @@ class Ranks : public testing::Test {
         .tiers[0]
         .slots_by_state[static_cast<std::size_t>(state)];
   }
-  /// Every rank's step after the first, so that slabs are mapped; then one that grants.
+  /// Makes each rank step until slabs are mapped, and then a step that grants something.
   void begin(std::int64_t prompt, std::int64_t max_new) {
     EXPECT_EQ(world.submit(group, 1, prompt, max_new), ErrorCode::kOk);
     for (int i = 0; i < 3; ++i) {

@@ -143,7 +143,7 @@ TEST(KeysBeingStoredTest, ADropIsForTheCopiesUpToTheLatest) {
   EXPECT_TRUE(sut.end(key, Ticket(1))) << "all were over: the drop is forgotten";
 }
 
-// An engine that chose them so would have each look go over all the others.
+// Otherwise an engine could choose fingerprints such that each search visits all other entries.
 TEST(KeysBeingStoredTest, TheSameDigestUnderManyFingerprintsIsSpread) {
   const DigestTable table({1, 2, 3, 4});
   std::set<DigestTable::Hash> hashes;
