@@ -91,10 +91,6 @@ class ZmqMessage {
     return {static_cast<const std::byte*>(zmq_msg_data(message)), zmq_msg_size(message)};
   }
   [[nodiscard]] bool more() const { return zmq_msg_more(&message_) != 0; }
-  /// A property of the connection the message came by; null when unknown.
-  [[nodiscard]] const char* property(const char* name) const {
-    return zmq_msg_gets(&message_, name);
-  }
 
  private:
   zmq_msg_t message_;

@@ -55,7 +55,6 @@ class Engine {
   void close(Seconds now);
 
   [[nodiscard]] std::size_t open() const { return open_; }
-  [[nodiscard]] std::size_t waiting() const { return queue_.size(); }
   [[nodiscard]] const Profile& profile() const { return profile_; }
 
  private:

@@ -27,7 +27,6 @@ class BurstStreams {
 
   [[nodiscard]] static Result<BurstStreams> create(const Driver& driver, bool with_gate);
 
-  [[nodiscard]] bool has_gate() const { return gate_.has_value(); }
   /// Lets the burst begin once all parts that were ended before this call are done.
   [[nodiscard]] CUresult open_gate(std::uint64_t burst) const;
   /// Holds back what is copied from here on until the gate opens. Precondition: open_gate(burst)
