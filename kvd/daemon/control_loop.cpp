@@ -42,7 +42,7 @@ Status ControlLoop::open() {
 
 Status ControlLoop::serve(const std::atomic<bool>& stopping) {
   Parts& parts = *parts_;
-  realtime_.emplace(parts.config.promptness.realtime == "auto", clock_);
+  realtime_.emplace(parts.config.promptness.realtime, clock_);
   while (!stopping || !ends()) {
     parts.copies.take_finished();
     KVD_TRY(parts.device->health());

@@ -30,7 +30,7 @@ Result<std::unique_ptr<core::Controller>> make_controller(const Config& config,
     core.disk.writes_a_day = config.disk.daily_writes;
   }
   core.remote.name = remote_names;
-  core.remote.admission.least = config.remote.write == "all" ? 1 : 2;
+  core.remote.admission.least = config.remote.write_all ? 1 : 2;
   core.remote.bytes_per_s = config.remote.budget;
   core.hbm.assign(config.devices.size(),
                   {Tier::kHbm, config.slab_size(), config.slabs(Tier::kHbm)});

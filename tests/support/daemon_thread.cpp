@@ -18,7 +18,7 @@ daemon::Config small_config(const RuntimeFolder& folder) {
   config.reserve = Bytes(0);
   config.admin_address.clear();
   config.metrics_address.clear();
-  config.promptness.realtime = "never";  // beside the test's own threads
+  config.promptness.realtime = false;  // beside the test's own threads
   return config;
 }
 

@@ -62,7 +62,7 @@ struct DiskSettings {
   Bytes size = 64 * kGiB;         ///< size of each model's files
   Bytes floor = 10 * kGiB;        ///< room that the file system must have left for others
   Bytes daily_writes{INT64_MAX};  ///< for all models together
-  std::string keep = "auto";      ///< restart.keep: auto or never
+  bool keep = true;               ///< restart.keep
   std::uint32_t touches = 2;      ///< a block is written once it was asked for this often
   store::EvictionKind eviction = store::EvictionKind::kDefault;  ///< cache.eviction
   core::Config::Retain retain;                                   ///< cache.retain_…
@@ -75,8 +75,8 @@ struct RemoteSettings {
   std::string password_file;                ///< the servers' password; empty: none
   std::string secret_file;                  ///< the same secret on all nodes, in its first line
   Nanoseconds ttl{std::chrono::hours(24)};  ///< of a block that nobody asks for
-  std::string write = "touched";            ///< touched or all
-  Bytes budget = 100 * kMiB;                ///< written in a second at most
+  bool write_all = false;     ///< remote.write: all, not just what was asked for again
+  Bytes budget = 100 * kMiB;  ///< written in a second at most
   /// drain.to_remote: how long kvd, told to end, writes what it has cached; zero: it does not.
   Nanoseconds drain{0};
   [[nodiscard]] std::vector<std::string> list() const;
@@ -86,7 +86,7 @@ struct RemoteSettings {
 struct Promptness {
   /// How long it looks at rings before it sleeps; none: default_spin(). Only tests set it.
   std::optional<Nanoseconds> ring_spin;
-  std::string realtime = "auto";  ///< engine.realtime: auto or never
+  bool realtime = true;  ///< engine.realtime: where kvd may
 };
 
 struct CudaSettings {

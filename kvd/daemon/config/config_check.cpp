@@ -251,10 +251,6 @@ void check_engine(const Config& config, Faults& faults) {
 }
 
 void check_cuda(const Config& config, Faults& faults) {
-  const std::string& dram = config.cuda.dram;
-  if (dram != "memfd" && dram != "host_numa" && dram != "auto") {
-    faults.push_back("cuda.dram: must be memfd, host_numa or auto, is \"" + dram + "\"");
-  }
   const bool in_a_row = config.cuda.burst == Nanoseconds(0);
   if (!in_a_row && (config.cuda.burst < kMinBurst || config.cuda.burst > kMaxBurst)) {
     faults.push_back("cuda.burst: must be from 5us to 10ms, or 0: without a gap between two");
@@ -262,17 +258,6 @@ void check_cuda(const Config& config, Faults& faults) {
   if (config.cuda.watchdog <= Nanoseconds(0)) {
     faults.push_back("cuda.watchdog: must be longer than zero");
   }
-}
-
-void check_realtime(const Config& config, Faults& faults) {
-  const std::string& realtime = config.promptness.realtime;
-  if (realtime == "auto" || realtime == "never") return;
-  faults.push_back("engine.realtime: \"" + realtime + "\" is neither auto nor never");
-}
-
-void check_restart(const Config& config, Faults& faults) {
-  if (config.disk.keep == "auto" || config.disk.keep == "never") return;
-  faults.push_back("restart.keep: \"" + config.disk.keep + "\" is neither auto nor never");
 }
 
 void check_disk(const Config& config, Faults& faults) {
@@ -308,9 +293,6 @@ void check_remote(const Config& config, Faults& faults) {
   if (!servers.empty() && remote.secret_file.empty()) {
     faults.push_back(
         "remote.secret_file: name a file with a secret that all nodes have (openssl rand -hex 32)");
-  }
-  if (remote.write != "touched" && remote.write != "all") {
-    faults.push_back("remote.write: \"" + remote.write + "\" is neither touched nor all");
   }
   if (remote.ttl < kLeastTtl || remote.ttl > kMostTtl) {
     faults.push_back("remote.ttl: must be from 1 minute to 365 days, is " +
@@ -375,8 +357,6 @@ std::vector<std::string> faults(const Config& config) {
   check_cuda(config, found);
   check_disk(config, found);
   check_remote(config, found);
-  check_restart(config, found);
-  check_realtime(config, found);
   check_engine(config, found);
   check_listeners(config, found);
   check_user(config.admin_process.user, found);

@@ -63,7 +63,8 @@ Keys memory_keys() {
       key("cuda.device", "which GPU: its number or UUID; empty: the first",
           "where the machine has several GPUs", kText, KVD_AT(cuda.device)),
       key("cuda.dram", "DRAM is memfd or host_numa (made and pinned by the driver), or auto",
-          "host_numa on Grace, where the CPU's memory is beside the GPU", kText, KVD_AT(cuda.dram)),
+          "host_numa on Grace, where the CPU's memory is beside the GPU", kCudaDram,
+          KVD_AT(cuda.dram)),
       key("cuda.burst",
           "how long is copied at a time; engines' own copies wait as long; 0: no gaps",
           "where engines' own copies wait too long: shorter", kDuration, KVD_AT(cuda.burst)),
@@ -73,7 +74,7 @@ Keys memory_keys() {
       key("link.bandwidth", "host backend: copy rate of each device and direction, or unlimited",
           "to imitate a slower link without a GPU", kRate, KVD_AT(link_bandwidth)),
       key("restart.keep", "whether what is cached outlives kvd: auto or never",
-          "never where nothing may outlive kvd", kText, KVD_AT(disk.keep)),
+          "never where nothing may outlive kvd", kAutoOrNever, KVD_AT(disk.keep)),
   };
 }
 
@@ -115,8 +116,8 @@ Keys remote_keys() {
       key("remote.ttl", "how long the servers keep a block that nobody asks for",
           "shorter where they fill up before they evict", kDuration, KVD_AT(remote.ttl)),
       key("remote.write", "what is written there: touched (once it was asked for again) or all",
-          "all where sessions move between nodes or shall outlive one", kText,
-          KVD_AT(remote.write)),
+          "all where sessions move between nodes or shall outlive one", kTouchedOrAll,
+          KVD_AT(remote.write_all)),
       key("remote.budget", "bytes written there in a second at most, or unlimited",
           "lower where the network is others', too", kSizeOrUnlimited, KVD_AT(remote.budget)),
       key("drain.to_remote",
@@ -144,7 +145,8 @@ Keys engine_keys() {
           "where more engines attach", kCount, KVD_AT(max_engines)),
       key("engine.realtime",
           "whether answers go before other programs: auto (where kvd may) or never",
-          "never where nothing may go before other programs", kText, KVD_AT(promptness.realtime)),
+          "never where nothing may go before other programs", kAutoOrNever,
+          KVD_AT(promptness.realtime)),
   };
 }
 

@@ -1,11 +1,13 @@
 #include "kvd/daemon/config/config_values.hpp"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cmath>
 #include <limits>
 #include <span>
 #include <string_view>
+#include <vector>
 
 namespace kvd::daemon {
 namespace {
@@ -98,58 +100,14 @@ std::string format_duration(const Nanoseconds& time) {
   return format_measure(time.count(), kTimeUnits);
 }
 
-Result<Bytes> parse_size_or_auto(const std::string& text) {
-  if (text == "auto") return Bytes(0);
-  return parse_bytes(text);
-}
-std::string format_size_or_auto(const Bytes& size) {
-  return size == Bytes(0) ? "auto" : format_bytes(size);
-}
-
-Result<Bytes> parse_size_or_unlimited(const std::string& text) {
-  if (text == "unlimited") return Bytes(INT64_MAX);
-  return parse_bytes(text);
-}
-std::string format_size_or_unlimited(const Bytes& size) {
-  return size == Bytes(INT64_MAX) ? "unlimited" : format_bytes(size);
-}
-
-Result<std::optional<Bytes>> parse_optional_size(const std::string& text) {
-  if (text == "auto") return std::optional<Bytes>();
-  KVD_ASSIGN_OR_RETURN(const Bytes size, parse_bytes(text));
-  return std::optional(size);
-}
-std::string format_optional_size(const std::optional<Bytes>& size) {
-  return size ? format_bytes(*size) : "auto";
-}
-
 Result<BytesPerSecond> parse_rate(const std::string& text) {
-  if (text == "unlimited") return BytesPerSecond{0};
   const std::string size = text.ends_with("/s") ? text.substr(0, text.size() - 2) : text;
   const Result<Bytes> bytes = parse_bytes(size);
   if (!bytes.ok()) return invalid(text, R"(is no rate; write "10GiB/s" or "unlimited")");
   return BytesPerSecond{static_cast<double>(bytes->value)};
 }
 std::string format_rate(const BytesPerSecond& rate) {
-  if (rate.value <= 0) return "unlimited";
   return format_bytes(Bytes(static_cast<std::int64_t>(rate.value))) + "/s";
-}
-
-Result<std::optional<Nanoseconds>> parse_duration_or_auto(const std::string& text) {
-  if (text == "auto") return std::optional<Nanoseconds>();
-  KVD_ASSIGN_OR_RETURN(const Nanoseconds time, parse_duration(text));
-  return std::optional(time);
-}
-std::string format_duration_or_auto(const std::optional<Nanoseconds>& time) {
-  return time ? format_duration(*time) : "auto";
-}
-
-Result<Nanoseconds> parse_duration_or_never(const std::string& text) {
-  if (text == "never") return Nanoseconds(0);
-  return parse_duration(text);
-}
-std::string format_duration_or_never(const Nanoseconds& time) {
-  return time == Nanoseconds(0) ? "never" : format_duration(time);
 }
 
 Result<double> parse_number(const std::string& text) {
@@ -174,10 +132,7 @@ Result<T> parse_integer(const std::string& text) {
   }
   return value;
 }
-template <class T>
-std::string format_integer(const T& value) {
-  return std::to_string(value);
-}
+std::string format_integer(std::int64_t value) { return std::to_string(value); }
 
 Result<std::vector<std::uint32_t>> parse_id_list(const std::string& text) {
   if (!text.starts_with('[') || !text.ends_with(']')) {
@@ -211,82 +166,79 @@ Result<std::string> parse_text(const std::string& text) {
 }
 std::string format_text(const std::string& text) { return text; }
 
-/// "is none of a, b, c"
-template <std::size_t n>
-Error none_of(const std::string& text, const std::array<std::string_view, n>& names) {
+using Words = std::vector<std::string_view>;
+
+/// The place of the text among the words.
+Result<std::size_t> parse_word(const std::string& text, const Words& words) {
+  const auto found = std::find(words.begin(), words.end(), text);
+  if (found != words.end()) return static_cast<std::size_t>(found - words.begin());
   std::string list;
-  for (const std::string_view name : names) list += (list.empty() ? "" : ", ") + std::string(name);
+  for (const std::string_view word : words) list += (list.empty() ? "" : ", ") + std::string(word);
   return invalid(text, "is none of " + list);
 }
 
-template <std::size_t n>
-Result<std::size_t> parse_choice(const std::string& text,
-                                 const std::array<std::string_view, n>& names) {
-  for (std::size_t i = 0; i < n; ++i) {
-    if (names[i] == text) return i;
-  }
-  return none_of(text, names);
+/// One of the words, each of which stands for the value of its place.
+template <class T>
+Spelling<T> choice(const Words& words, bool plain = false) {
+  return {[words](const std::string& text) -> Result<T> {
+            KVD_ASSIGN_OR_RETURN(const std::size_t place, parse_word(text, words));
+            return static_cast<T>(place);
+          },
+          [words](const T& value) { return std::string(words[static_cast<std::size_t>(value)]); },
+          plain};
 }
 
-constexpr std::array<std::string_view, 3> kBackendNames = {"auto", "host", "cuda"};
-constexpr std::array<std::string_view, 2> kBoolNames = {"false", "true"};
-constexpr std::array<std::string_view, 3> kReadNames = {"auto", "open", "token"};  // ReadPolicy
-constexpr std::array<std::string_view, 7> kLevelNames = {"trace", "debug",    "info", "warn",
-                                                         "error", "critical", "off"};
-
-Result<BackendChoice> parse_backend(const std::string& text) {
-  KVD_ASSIGN_OR_RETURN(const std::size_t index, parse_choice(text, kBackendNames));
-  return static_cast<BackendChoice>(index);
-}
-std::string format_backend(const BackendChoice& backend) {
-  return std::string(kBackendNames[static_cast<std::size_t>(backend)]);
+/// One of the words, kept as it is.
+Spelling<std::string> one_of(const Words& words) {
+  return {[words](const std::string& text) -> Result<std::string> {
+            KVD_TRY(parse_word(text, words));
+            return text;
+          },
+          format_text};
 }
 
-Result<admin::ReadPolicy> parse_read_policy(const std::string& text) {
-  KVD_ASSIGN_OR_RETURN(const std::size_t index, parse_choice(text, kReadNames));
-  return static_cast<admin::ReadPolicy>(index);
-}
-std::string format_read_policy(const admin::ReadPolicy& policy) {
-  return std::string(kReadNames[static_cast<std::size_t>(policy)]);
-}
-
-Result<store::EvictionKind> parse_eviction(const std::string& text) {
-  return store::eviction_kind(text);
-}
-std::string format_eviction(const store::EvictionKind& kind) {
-  return std::string(store::name(kind));
+/// Like `usual`, with a word that stands for one value.
+template <class T>
+Spelling<T> with_word(const char* word, T special, const Spelling<T>& usual) {
+  return {[=](const std::string& text) { return text == word ? special : usual.parse(text); },
+          [=](const T& value) { return value == special ? word : usual.format(value); }};
 }
 
-Result<bool> parse_bool(const std::string& text) {
-  KVD_ASSIGN_OR_RETURN(const std::size_t index, parse_choice(text, kBoolNames));
-  return index == 1;
-}
-std::string format_bool(const bool& value) { return std::string(kBoolNames[value ? 1 : 0]); }
-
-Result<std::string> parse_log_level(const std::string& text) {
-  KVD_ASSIGN_OR_RETURN(const std::size_t index, parse_choice(text, kLevelNames));
-  return std::string(kLevelNames[index]);
+/// Like `usual`, with "auto" for no value.
+template <class T>
+Spelling<std::optional<T>> or_auto(const Spelling<T>& usual) {
+  return {[=](const std::string& text) -> Result<std::optional<T>> {
+            if (text == "auto") return std::optional<T>();
+            KVD_ASSIGN_OR_RETURN(const T value, usual.parse(text));
+            return std::optional(value);
+          },
+          [=](const std::optional<T>& value) { return value ? usual.format(*value) : "auto"; }};
 }
 
 }  // namespace
 
 const Spelling<std::string> kText = {parse_text, format_text};
-const Spelling<std::string> kLogLevel = {parse_log_level, format_text};
-const Spelling<BackendChoice> kBackend = {parse_backend, format_backend};
-const Spelling<bool> kBool = {parse_bool, format_bool, true};
-const Spelling<admin::ReadPolicy> kReadPolicy = {parse_read_policy, format_read_policy};
-const Spelling<store::EvictionKind> kEviction = {parse_eviction, format_eviction};
+const Spelling<std::string> kLogLevel =
+    one_of({"trace", "debug", "info", "warn", "error", "critical", "off"});
+const Spelling<std::string> kCudaDram = one_of({"memfd", "host_numa", "auto"});
+const Spelling<BackendChoice> kBackend = choice<BackendChoice>({"auto", "host", "cuda"});
+const Spelling<bool> kBool = choice<bool>({"false", "true"}, true);
+const Spelling<bool> kAutoOrNever = choice<bool>({"never", "auto"});
+const Spelling<bool> kTouchedOrAll = choice<bool>({"touched", "all"});
+const Spelling<admin::ReadPolicy> kReadPolicy =
+    choice<admin::ReadPolicy>({"auto", "open", "token"});
+const Spelling<store::EvictionKind> kEviction = {
+    store::eviction_kind, [](store::EvictionKind kind) { return std::string(store::name(kind)); }};
 const Spelling<Bytes> kSize = {parse_bytes, format_bytes};
-const Spelling<Bytes> kSizeOrAuto = {parse_size_or_auto, format_size_or_auto};
-const Spelling<Bytes> kSizeOrUnlimited = {parse_size_or_unlimited, format_size_or_unlimited};
-const Spelling<std::optional<Bytes>> kOptionalSize = {parse_optional_size, format_optional_size};
-const Spelling<BytesPerSecond> kRate = {parse_rate, format_rate};
+const Spelling<Bytes> kSizeOrAuto = with_word("auto", Bytes(0), kSize);
+const Spelling<Bytes> kSizeOrUnlimited = with_word("unlimited", Bytes(INT64_MAX), kSize);
+const Spelling<std::optional<Bytes>> kOptionalSize = or_auto(kSize);
+const Spelling<BytesPerSecond> kRate =
+    with_word("unlimited", BytesPerSecond{0}, Spelling<BytesPerSecond>{parse_rate, format_rate});
 const Spelling<Nanoseconds> kDuration = {parse_duration, format_duration};
-const Spelling<std::optional<Nanoseconds>> kDurationOrAuto = {parse_duration_or_auto,
-                                                              format_duration_or_auto};
-const Spelling<Nanoseconds> kDurationOrNever = {parse_duration_or_never, format_duration_or_never};
+const Spelling<std::optional<Nanoseconds>> kDurationOrAuto = or_auto(kDuration);
+const Spelling<Nanoseconds> kDurationOrNever = with_word("never", Nanoseconds(0), kDuration);
 const Spelling<double> kNumber = {parse_number, format_number, true};
-const Spelling<std::int64_t> kInteger = {parse_integer<std::int64_t>, format_integer, true};
 const Spelling<std::uint32_t> kCount = {parse_integer<std::uint32_t>, format_integer, true};
 const Spelling<std::uint16_t> kPort = {parse_integer<std::uint16_t>, format_integer, true};
 const Spelling<std::vector<std::uint32_t>> kIdList = {parse_id_list, format_id_list, true};

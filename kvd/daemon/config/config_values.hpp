@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -17,15 +18,18 @@ namespace kvd::daemon {
 /// message that says what is allowed and does not name the key.
 template <class T>
 struct Spelling {
-  Result<T> (*parse)(const std::string&);
-  std::string (*format)(const T&);
+  std::function<Result<T>(const std::string&)> parse;
+  std::function<std::string(const T&)> format;
   bool plain = false;  ///< a TOML number or array, written without quotes
 };
 
 extern const Spelling<std::string> kText;  ///< of one line
 extern const Spelling<std::string> kLogLevel;
+extern const Spelling<std::string> kCudaDram;  ///< "memfd", "host_numa" or "auto"
 extern const Spelling<BackendChoice> kBackend;
-extern const Spelling<bool> kBool;  ///< "true" or "false"
+extern const Spelling<bool> kBool;          ///< "true" or "false"
+extern const Spelling<bool> kAutoOrNever;   ///< true is "auto"
+extern const Spelling<bool> kTouchedOrAll;  ///< true is "all"
 extern const Spelling<admin::ReadPolicy> kReadPolicy;
 extern const Spelling<store::EvictionKind> kEviction;
 
@@ -40,7 +44,6 @@ extern const Spelling<std::optional<Nanoseconds>> kDurationOrAuto;  ///< none is
 extern const Spelling<Nanoseconds> kDurationOrNever;                ///< zero is "never"
 
 extern const Spelling<double> kNumber;
-extern const Spelling<std::int64_t> kInteger;
 extern const Spelling<std::uint32_t> kCount;
 extern const Spelling<std::uint16_t> kPort;
 extern const Spelling<std::vector<std::uint32_t>> kIdList;  ///< "[1000, 1001]"

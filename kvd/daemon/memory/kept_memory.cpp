@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <charconv>
 #include <cstring>
@@ -117,7 +116,7 @@ KeptMemory KeptMemory::take(const Config& config, bool reopens, KeptDescriptors 
   KeptMemory memory;
   memory.slab_bytes_ = config.slab_size();
   memory.device_slabs_ = config.slabs(Tier::kHbm);
-  if (config.disk.keep == "auto" && memory.choose_slabs(config)) {
+  if (config.disk.keep && memory.choose_slabs(config)) {
     if (reopens) {
       memory.open_state(kept);
     } else {

@@ -32,8 +32,6 @@ const std::vector<Fault> kFaults = {
     {"cuda.burst: must be from 5us to 10ms",
      [](Config& c) { c.cuda.burst = std::chrono::microseconds(4); }},
     {"cuda.burst: must be", [](Config& c) { c.cuda.burst = std::chrono::milliseconds(11); }},
-    {"cuda.dram: must be memfd, host_numa or auto, is \"numa\"",
-     [](Config& c) { c.cuda.dram = "numa"; }},
     {"cuda.watchdog: must be longer than zero",
      [](Config& c) { c.cuda.watchdog = Nanoseconds(0); }},
     {"pool.slab: 3MiB is no multiple", [](Config& c) { c.slab = 3 * kMiB; }},

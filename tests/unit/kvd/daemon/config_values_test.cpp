@@ -103,6 +103,8 @@ TEST(Spelling, WordsStandForTheirValues) {
   EXPECT_EQ(*kReadPolicy.parse("auto"), admin::ReadPolicy::kAuto);
   EXPECT_EQ(*kReadPolicy.parse("open"), admin::ReadPolicy::kOpen);
   EXPECT_EQ(*kReadPolicy.parse("token"), admin::ReadPolicy::kToken);
+  EXPECT_EQ(*kAutoOrNever.parse("never"), false);
+  EXPECT_EQ(*kTouchedOrAll.parse("all"), true);
 }
 
 TEST(Spelling, EachRefusesForeignText) {
@@ -111,6 +113,9 @@ TEST(Spelling, EachRefusesForeignText) {
   EXPECT_FALSE(kBackend.parse("gpu").ok());
   EXPECT_FALSE(kReadPolicy.parse("true").ok());
   EXPECT_FALSE(kLogLevel.parse("loud").ok());
+  EXPECT_THAT(kCudaDram.parse("numa").error().message, HasSubstr("memfd, host_numa, auto"));
+  EXPECT_FALSE(kAutoOrNever.parse("always").ok());
+  EXPECT_FALSE(kTouchedOrAll.parse("none").ok());
   for (const char* text : {"", "nan", "inf", "-inf", "1e999", "1,5", "3x"}) {
     EXPECT_FALSE(kNumber.parse(text).ok()) << text;
   }
