@@ -54,6 +54,9 @@ def rows() -> list[Row]:
     lock = (ROOT / "client_lib/llama/package.json").read_text()
     (llama,) = re.findall(r'"node-llama-cpp": "([^"]+)"', lock)
     found.append(Row(f"llama.cpp of node-llama-cpp {llama}", "LLaMA", {LEVELS[0]: r"llama_memory_test\..+"}))
+    pins = (ROOT / "deploy/ci/llama-versions.txt").read_text()
+    for ggml in re.findall(r"^(\d\S+) ", pins, re.M):
+        found.append(Row(f"llama.cpp with ggml {ggml}", "LLaMA", {LEVELS[0]: rf"llama_ggml\.{re.escape(ggml)}"}))
     pins = (ROOT / "deploy/ci/sglang-requirements.txt").read_text()
     (sglang,) = re.findall(r"^sglang==(\S+)", pins, re.M)
     found.append(Row(f"SGLang {sglang}", "LLaMA", {LEVELS[1]: r"sglang\..+"}))

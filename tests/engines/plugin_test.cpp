@@ -53,7 +53,7 @@ TEST_F(Plugin, LeavesTheEngineItsOwnMemoryWhereNoneIsRequired) {
 TEST_F(Plugin, OfAnotherApiVersionIsRefusedWithAMessage) {
   ChildCommand command = bench_.kvd_engine("sut", kNowhere);
   command.environment.push_back("GGML_BACKEND_PATH=" + std::string(KVD_OTHER_PLUGIN_FILE));
-  expect_runs_plainly(command, "incompatible API version (backend: 3, current: 2)");
+  expect_runs_plainly(command, "incompatible API version (backend: 4, current: 2)");
 }
 
 TEST_F(Plugin, OfAnotherApiVersionOpensNoSession) {
@@ -80,7 +80,7 @@ TEST_F(OtherGgml, IsRefusedWithAMessageAndLeftAlone) {
   EXPECT_EQ(load_plugin(), nullptr);
   EXPECT_THAT(
       ::testing::internal::GetCapturedStderr(),
-      HasSubstr("kvd: this engine has ggml 0.9.7, and libggml-kvd.so is tested with 0.25.1"));
+      HasSubstr("kvd: this engine has ggml 0.9.7, and libggml-kvd.so is for 0.18.0 to 0.27.0"));
 }
 
 TEST_F(OtherGgml, EndsWhereMemoryIsRequired) {

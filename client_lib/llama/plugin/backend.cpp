@@ -11,12 +11,12 @@
 #include "client_lib/llama/plugin/requirement.hpp"
 #include "client_lib/llama/plugin/stream.hpp"
 
-// ggml's header is internal and may change with every release; this is the version we know.
-static_assert(GGML_BACKEND_API_VERSION == 2,
-              "libggml-kvd.so is written for ggml backend API version 2; pin the engine to it");
+// ggml's header is internal and may change with every release; these are the versions we know.
+static_assert(GGML_BACKEND_API_VERSION == 2 || GGML_BACKEND_API_VERSION == 3,
+              "libggml-kvd.so is written for ggml backend API versions 2 and 3");
 // A test builds the plugin as if for another version.
 #ifndef KVD_GGML_API_VERSION
-#define KVD_GGML_API_VERSION GGML_BACKEND_API_VERSION
+#define KVD_GGML_API_VERSION engine.api_version()
 #endif
 
 namespace kvd::llama {

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cstddef>
 #include <cstring>
 #include <memory>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -15,7 +17,7 @@ namespace kvd::llama {
 namespace {
 
 EngineSymbols engine;
-ggml_backend_buffer_type buffer_type{};
+ggml_backend_buffer_type_t buffer_type = nullptr;
 
 /// Layers with a KV cache in kvd's memory, each counted once a buffer. Read for every operation of
 /// a graph, so without a lock.
@@ -134,22 +136,73 @@ std::size_t get_alignment(ggml_backend_buffer_type_t) { return RegionSource::ali
 
 bool is_host(ggml_backend_buffer_type_t) { return true; }
 
+/// The functions of a buffer type in version 2 of the backend API.
+struct FunctionsOf2 {
+  decltype(ggml_backend_buffer_type_i::get_name) get_name;
+  decltype(ggml_backend_buffer_type_i::alloc_buffer) alloc_buffer;
+  decltype(ggml_backend_buffer_type_i::get_alignment) get_alignment;
+  decltype(ggml_backend_buffer_type_i::get_max_size) get_max_size;
+  decltype(ggml_backend_buffer_type_i::get_alloc_size) get_alloc_size;
+  decltype(ggml_backend_buffer_type_i::is_host) is_host;
+};
+
+/// In version 3, which has two for lists of tensors: a null leaves the list to the others.
+struct FunctionsOf3 {
+  decltype(ggml_backend_buffer_type_i::get_name) get_name;
+  decltype(ggml_backend_buffer_type_i::alloc_buffer) alloc_buffer;
+  void* alloc_buffer_n;
+  decltype(ggml_backend_buffer_type_i::get_alignment) get_alignment;
+  decltype(ggml_backend_buffer_type_i::get_max_size) get_max_size;
+  decltype(ggml_backend_buffer_type_i::get_alloc_size) get_alloc_size;
+  void* get_alloc_size_n;
+  decltype(ggml_backend_buffer_type_i::is_host) is_host;
+};
+
+/// Laid out as ggml_backend_buffer_type. The two are written here because the headers have only one
+/// of them, and the plugin serves engines of both.
+template <class Functions>
+struct BufferType {
+  Functions functions;
+  ggml_backend_dev_t device;
+  void* context;
+};
+using BufferTypeOfHeaders =
+    BufferType<std::conditional_t<GGML_BACKEND_API_VERSION == 2, FunctionsOf2, FunctionsOf3>>;
+static_assert(sizeof(BufferTypeOfHeaders) == sizeof(ggml_backend_buffer_type) &&
+                  offsetof(BufferTypeOfHeaders, functions.get_alloc_size) ==
+                      offsetof(ggml_backend_buffer_type, iface.get_alloc_size) &&
+                  offsetof(BufferTypeOfHeaders, functions.is_host) ==
+                      offsetof(ggml_backend_buffer_type, iface.is_host) &&
+                  offsetof(BufferTypeOfHeaders, device) ==
+                      offsetof(ggml_backend_buffer_type, device),
+              "these headers lay a buffer type out as no ggml that this plugin knows");
+// The CPU's buffer type is asked through the headers, whichever version the engine has.
+static_assert(offsetof(FunctionsOf2, alloc_buffer) == offsetof(FunctionsOf3, alloc_buffer));
+
+template <class Functions>
+ggml_backend_buffer_type_t make_type(ggml_backend_dev_t device) {
+  static BufferType<Functions> made{};
+  made.functions.get_name = type_name;
+  made.functions.alloc_buffer = alloc_buffer;
+  made.functions.get_alignment = get_alignment;
+  made.functions.get_alloc_size = get_alloc_size;
+  made.functions.is_host = is_host;
+  made.device = device;
+  return reinterpret_cast<ggml_backend_buffer_type_t>(&made);
+}
+
 }  // namespace
 
 ggml_backend_buffer_type_t make_buffer_type(ggml_backend_dev_t device,
                                             const EngineSymbols& symbols) {
   engine = symbols;
-  buffer_type.iface.get_name = type_name;
-  buffer_type.iface.alloc_buffer = alloc_buffer;
-  buffer_type.iface.get_alignment = get_alignment;
-  buffer_type.iface.get_alloc_size = get_alloc_size;
-  buffer_type.iface.is_host = is_host;
-  buffer_type.device = device;
-  return &buffer_type;
+  buffer_type = symbols.api_version() == 2 ? make_type<FunctionsOf2>(device)
+                                           : make_type<FunctionsOf3>(device);
+  return buffer_type;
 }
 
 bool is_kvd_buffer(const ggml_backend_buffer* buffer) {
-  return buffer != nullptr && buffer->buft == &buffer_type;
+  return buffer != nullptr && buffer->buft == buffer_type;
 }
 
 bool holds_layer(unsigned layer) {

@@ -65,6 +65,7 @@ EngineSymbols find_engine_symbols(const void* caller) {
   module.find("ggml_graph_node", &symbols.graph_node);
   module.find("ggml_backend_buffer_init", &symbols.buffer_init);
   module.find("ggml_backend_dev_by_type", &symbols.device_by_type);
+  module.find("ggml_backend_buft_alloc_buffer_n", &symbols.allocate_list);
   return symbols;
 }
 

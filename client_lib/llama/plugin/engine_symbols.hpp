@@ -19,6 +19,11 @@ struct EngineSymbols {
   decltype(&ggml_graph_node) graph_node = nullptr;
   decltype(&ggml_backend_buffer_init) buffer_init = nullptr;
   decltype(&ggml_backend_dev_by_type) device_by_type = nullptr;
+  const void* allocate_list = nullptr;  // only there since version 3 of the backend API
+
+  /// The engine's version of the backend API. ggml_version() does not tell: engines of 0.25.3 have
+  /// either.
+  [[nodiscard]] int api_version() const { return allocate_list == nullptr ? 2 : 3; }
 
   [[nodiscard]] bool complete() const {
     return version != nullptr && tensor_bytes != nullptr && graph_size != nullptr &&

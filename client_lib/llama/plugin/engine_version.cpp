@@ -21,11 +21,10 @@ std::optional<Version> parse(const std::string& text) {
 std::optional<std::string> refuse_version(const std::string& version) {
   const auto found = parse(version);
   if (found && *found >= *parse(kOldestGgml) && *found <= *parse(kNewestGgml)) return std::nullopt;
-  return "this engine has ggml " + version + ", and libggml-kvd.so is tested with " + kOldestGgml +
-         " to " + kNewestGgml +
-         ": KVD0 is not offered. Run llama.cpp of a tested version, or take the libggml-kvd.so "
-         "that "
-         "was built for yours";
+  return "this engine has ggml " + version + ", and libggml-kvd.so is for " + kOldestGgml + " to " +
+         kNewestGgml +
+         ": KVD0 is not offered. Run llama.cpp of such a version, or build libggml-kvd.so against "
+         "the source of yours (KVD_LLAMA_SOURCE)";
 }
 
 }  // namespace kvd::llama
