@@ -1,7 +1,7 @@
 """Random load on two vLLM engines and one kvd, all of which are killed at random: no wrong token, no
 leak, no hang. Answers are compared with an untouched vLLM's, each wait has a deadline, and at the end
 kvd has all its memory back. Once kvd is alone and forgets all that it had; once kvd-holder keeps its
-memory, a disk is behind it, and the next kvd adopts what the last one cached.
+memory, a disk is behind it, the next kvd adopts what the last one cached, and a llama.cpp is there, too.
 
 KVD_SOAK_S: seconds of load; KVD_SEED: the seed, else one of the time of day. It is printed, and decides
 the model, what is asked and what is killed, though not what the machine does between. KVD_SOAK_MODEL: the
@@ -30,6 +30,7 @@ from typing import Any, NamedTuple
 
 import ctest
 from kvd_process import KvdProcess, poll_until, pool_ranges
+from llama_process import PLUGIN, Llama
 from vllm_process import Bench, on_kvd
 
 import kvd_client
@@ -222,6 +223,7 @@ class Soak:
         self._kvd_begins: float | None = None  # when it is started again; None: it runs
         self._stopped_until = 0.0
         self.servers = [self.start(f"engine{at}") for at in range(engines)]
+        self.llama: Llama | None = None
 
     # ---- what may happen ----
 
@@ -245,6 +247,13 @@ class Soak:
             self.counts["engines killed"] += 1
             self.servers[at].kill()
             self.servers[at] = self.start(self.servers[at].name)
+
+    def kill_llama(self) -> None:
+        if self.llama is not None:
+            self.say("kill llama.cpp")
+            self.counts["llama.cpp killed"] += 1
+            self.llama.kill()
+            self.llama.begin()
 
     def kill_kvd(self) -> None:
         if self.kvd.is_held:
@@ -306,7 +315,7 @@ class Soak:
         end = time.monotonic() + seconds
         fixed = sorted((time.monotonic() + at, what) for at, what in (events or {}).items())
         whims = [self.kill_kvd] * 5 + [self.end_kvd, self.stop_kvd, self.stop_kvd] \
-            + [self.kill_engine] * 2 + [self.abort_some] * 2  # fmt: skip
+            + [self.kill_engine] * 2 + [self.abort_some] * 2 + [self.kill_llama]  # fmt: skip
         next_whim, next_look = self._soon(), time.monotonic() + TOLD_EACH_S
         while (now := time.monotonic()) < end or any(each.outstanding for each in self.servers):
             self.mend(now)
@@ -318,6 +327,7 @@ class Soak:
                 self.look(server, now)
                 if server.is_ready and now < end:
                     self.fill(server)
+            self.look_at_llama()
             if events is not None:
                 while fixed and fixed[0][0] <= now:
                     fixed.pop(0)[1]()
@@ -372,6 +382,16 @@ class Soak:
         late = [name for name, each in server.outstanding.items() if now > each.deadline]
         if late:
             raise Hang(f"{server.name}: no answer to {late}: {server.log[-4000:]}")
+
+    def look_at_llama(self) -> None:
+        """The next answer, after a look at the last one."""
+        if self.llama is None or self.llama.process.poll() is None:
+            return
+        if self.llama.process.returncode == 0 or self.llama.has_answered():
+            if self.llama.differs():
+                raise WrongToken("llama.cpp answers otherwise than alone, or has failed")
+            self.counts["answers of llama.cpp"] += 1
+        self.llama.begin()  # it does not begin while kvd is away
 
     def take(self, server: Server, line: dict[str, Any]) -> None:
         if "ready" in line:
@@ -451,10 +471,17 @@ class Soak:
 
 
 class RandomKills(unittest.TestCase):
-    def play(self, **given: Any) -> Soak:
-        kvd = self.enterContext(KvdProcess(slabs=SLABS, dram_slabs=DRAM_SLABS, **given))
+    def play(self, with_llama: bool = False, **given: Any) -> Soak:
+        kvd = self.enterContext(KvdProcess(slabs=SLABS + 4 * with_llama, dram_slabs=DRAM_SLABS, **given))
         soak = self.enterContext(Soak(kvd, SEED))
+        if with_llama and PLUGIN.exists():
+            folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
+            soak.llama = self.enterContext(Llama(kvd.endpoint, folder, "--step-ms", "20"))
         soak.play(SOAK_S / 2)
+        if soak.llama is not None:
+            answers = soak.counts["answers of llama.cpp"]
+            self.assertTrue(poll_until(lambda: soak.look_at_llama() or soak.counts["answers of llama.cpp"] > answers))
+            soak.llama.kill()
         soak.check_engines()
         soak.end_engines()
         soak.check_kvd()
@@ -468,7 +495,7 @@ class RandomKills(unittest.TestCase):
     def test_of_a_held_kvd_with_a_disk_cost_no_token_and_leave_nothing(self) -> None:
         folder = self.enterContext(tempfile.TemporaryDirectory(prefix=DISK))
         disk = f'[disk]\npath = "{folder}"\nsize = "64MiB"\nfloor = "0"\ntouches = 1\n'
-        soak = self.play(held=True, extra=disk)
+        soak = self.play(with_llama=True, held=True, extra=disk)
         self.assertGreater(soak.adopted, 0)
         self.assertGreater(soak.kvd.get("/v1/cache")["cached_bytes"]["disk"], 0)
 

@@ -10,26 +10,22 @@ from __future__ import annotations
 import os
 import random
 import re
-import signal
 import statistics
-import subprocess
 import tempfile
 import threading
 import time
 import unittest
 from pathlib import Path
-from typing import Any
 
 import ctest
 from kvd_process import DEVICE, SLAB, KvdProcess, poll_until
+from llama_process import PLUGIN, Llama
 from model_free import LAYERS, TOKENS, Rig, write_config
 from no_model_test import RandomScheduler, Whims
 
 import kvd_client
 
 ENDS = int(os.environ.get("KVD_TEST_ENDS", "2"))
-PROGRAMS = Path(os.environ["KVDTEST_BIN_DIR"])
-PLUGIN = PROGRAMS.parent / "lib" / "libggml-kvd.so"
 PAGE, BLOCKS = SLAB // 16, 48
 VLLM, LLAMA, GROWN = 2 * BLOCKS * LAYERS * PAGE, 4 * SLAB, 2 * SLAB  # bytes of regions
 SLABS = 22  # HBM has these, and lends 18
@@ -41,44 +37,6 @@ def slabs_of(pid: int) -> set[str]:
     line = re.compile(r"\S+ .w.. \S+ \S+ (\d+) .*/memfd:kvd-hbm")
     found = (line.match(each) for each in Path(f"/proc/{pid}/maps").read_text().splitlines())
     return {hit[1] for hit in found if hit}
-
-
-class Llama:
-    """llama.cpp, standing still half-way through its answer. A context manager."""
-
-    def __init__(self, kvd: KvdProcess, folder: Path) -> None:
-        self._folder = folder
-        subprocess.run([PROGRAMS / "kvd-llama-model", "--out", folder / "model.gguf"], check=True)
-        self.run("plain", {}).wait()
-        lent = {"GGML_BACKEND_PATH": str(PLUGIN), "KVD_ENDPOINT": kvd.endpoint, "KVD_LLAMA_REQUIRE": "1"}
-        self.process = self.run("on kvd", lent, "--pause-at", "128")
-        assert self.process.stdout is not None
-        while "paused" not in (said := self.process.stdout.readline()):
-            assert said, "llama.cpp has ended"
-
-    def run(self, record: str, environment: dict[str, str], *more: str) -> subprocess.Popen[str]:
-        command = [
-            PROGRAMS / "kvd-llama", "--model", self._folder / "model.gguf", "--input", __file__, "--logits-out",
-            self._folder / record, "--tokens", "256", "--context-size", "4096", *more,
-        ]  # fmt: skip
-        environment = {**os.environ, **environment}
-        return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
-
-    def differs(self) -> int:
-        """Goes on to the end. 0: the answer is that of llama.cpp alone, bit for bit."""
-        self.process.send_signal(signal.SIGUSR1)
-        self.process.communicate()
-        compare = [PROGRAMS / "kvd-llama-compare", self._folder / "plain", self._folder / "on kvd"]
-        return self.process.returncode or subprocess.run(compare, check=False).returncode
-
-    def __enter__(self) -> Llama:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.process.kill()
-        self.process.wait()
-        assert self.process.stdout is not None
-        self.process.stdout.close()
 
 
 @unittest.skipIf(DEVICE == "cuda", "HBM of a GPU is not taken over in place")
@@ -97,7 +55,8 @@ class Ends(unittest.TestCase):
         # Few enough for DRAM to have them all: kvd forgets with its life who was used last.
         self.prompts = [self.some_tokens(self.rigs[0], at) for at in range(6, 300, 6)]
         self.under_way: list[set[str]] = [set(), set()]  # by rig: requests that it had while kvd was away
-        self.llama = self.enterContext(Llama(self.kvd, folder))
+        self.llama = self.enterContext(Llama(self.kvd.endpoint, folder, "--pause-at", "128"))
+        self.llama.wait_for_pause()
 
     def step(self) -> None:
         for rig in self.rigs:
