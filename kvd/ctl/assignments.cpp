@@ -1,5 +1,6 @@
 #include "kvd/ctl/assignments.hpp"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <map>
@@ -52,15 +53,37 @@ Error malformed(const std::string& assignment) {
                     "\"" + assignment + "\" is not KEY=VALUE, such as rotation.alpha=2");
 }
 
-/// The place of a dotted key, made where it is missing; null when a value stands in its way.
+Error without_unit(const std::string& typed, const std::string& key, const std::string& text) {
+  return make_error(ErrorCode::kInvalidArgument, "\"" + typed + "=" + text +
+                                                     "\" has no unit: write " + typed + "=" + text +
+                                                     "ms, or " + key + "=" + text + " for seconds");
+}
+
+/// The place of a dotted key, made where it is missing; null when a part of the key is empty.
 Json* descend(Json& document, const std::string& dotted) {
   Json* at = &document;
   std::istringstream parts(dotted);
   for (std::string part; std::getline(parts, part, '.');) {
-    if (part.empty() || !(at->is_null() || at->is_object())) return nullptr;
+    if (part.empty()) return nullptr;
     at = &(*at)[part];
   }
   return at;
+}
+
+/// Whether one of the keys is the other, or stands in it.
+bool overlap(const std::string& one, const std::string& other) {
+  return (one + ".").starts_with(other + ".") || (other + ".").starts_with(one + ".");
+}
+
+Status check_once(const std::string& assignment, const std::string& key,
+                  std::vector<std::string>& set) {
+  const auto is_set = [&](const std::string& other) { return overlap(key, other); };
+  if (std::any_of(set.begin(), set.end(), is_set)) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "\"" + assignment + "\" sets again what stands before it: leave one out");
+  }
+  set.push_back(key);
+  return {};
 }
 
 }  // namespace
@@ -69,16 +92,21 @@ Result<std::string> merge_patch(const std::vector<std::string>& assignments,
                                 const std::string& root) {
   Json patch = Json::object();
   Json& inner = root.empty() ? patch : patch[root] = Json::object();
+  std::vector<std::string> set;
   for (const std::string& assignment : assignments) {
     const auto equals = assignment.find('=');
     if (equals == std::string::npos || equals == 0) return malformed(assignment);
-    Json* place = descend(inner, key_of(assignment.substr(0, equals), root));
-    if (place == nullptr) return malformed(assignment);
-    if (!place->is_null()) {
-      return make_error(ErrorCode::kInvalidArgument,
-                        "\"" + assignment + "\" sets again what stands before it: leave one out");
+    const std::string typed = assignment.substr(0, equals), key = key_of(typed, root);
+    const std::string text = assignment.substr(equals + 1);
+    const Json value = value_of(text);
+    // As in the file, a bare number could mean seconds or milliseconds.
+    if (key != typed && value == Json::parse(text, nullptr, false) && value.is_number()) {
+      return without_unit(typed, key, text);
     }
-    *place = value_of(assignment.substr(equals + 1));
+    KVD_TRY(check_once(assignment, key, set));
+    Json* place = descend(inner, key);
+    if (place == nullptr) return malformed(assignment);
+    *place = value;
   }
   return patch.dump(-1, ' ', false, Json::error_handler_t::replace);
 }

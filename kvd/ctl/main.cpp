@@ -21,6 +21,7 @@
 #include "kvd/ctl/doctor/diagnosis.hpp"
 #include "kvd/ctl/doctor/load.hpp"
 #include "kvd/ctl/doctor/nodes.hpp"
+#include "kvd/ctl/doctor/tiers.hpp"
 #include "kvd/ctl/drain.hpp"
 #include "kvd/ctl/follow.hpp"
 #include "kvd/ctl/rest_client.hpp"
@@ -38,7 +39,8 @@ enum ExitCode : int { kDone = 0, kRefused = 1, kUsage = 2, kUnreachable = 3 };
 
 constexpr const char* kFooter =
     "\nKVD_ADMIN_URL and KVD_ADMIN_TOKEN_FILE stand for --url and --token-file.\n"
-    "Exit codes: 0 done, 1 refused by the daemon, 2 wrong usage, 3 no daemon reached;\n"
+    "Exit codes: 0 done, 1 refused by the daemon, or a file cannot be written, 2 wrong usage,\n"
+    "3 no daemon reached;\n"
     "doctor: 0 nothing is wrong (warnings aside), 1 something is;\n"
     "drain --wait: 0 nothing is left, 1 the deadline is past and something is, or blocks are "
     "lost.\n"
@@ -353,6 +355,15 @@ doctor::AdminFacts ask_admin(RestRequest request) {
   return facts;
 }
 
+std::vector<doctor::Finding> ask_tiers(RestRequest request) {
+  request.path = "/v1/cache";
+  const auto cache = ask(request);
+  request.path = "/v1/remote";
+  const auto remote = ask(request);
+  if (!cache.ok() || !remote.ok()) return {};
+  return doctor::findings_of_tiers(cache->body, remote->body);
+}
+
 /// Where engines of this user would look for a kvd, else where the running one says it is.
 doctor::Places places_of(const Arguments& arguments, const doctor::AdminFacts& admin) {
   const char* endpoint = std::getenv("KVD_ENDPOINT");
@@ -424,6 +435,8 @@ Result<int> run_doctor(Arguments& arguments) {
   doctor::Facts facts = doctor::look(places_of(arguments, admin));
   facts.admin = admin;
   auto findings = doctor::diagnose(facts);
+  const auto tiers = ask_tiers(arguments.request);
+  findings.insert(findings.end(), tiers.begin(), tiers.end());
   if (!arguments.beside.empty()) {
     const auto nodes = compare_with(arguments.beside, arguments.request);
     if (!nodes.ok()) return fail(kUsage, nodes.error().message);

@@ -26,8 +26,11 @@ void limit_threads() {
   std::call_once(once, [] { crossplat::threadpool::initialize_with_threads(2); });
 }
 
-/// The library looks an IPv6 address up with its brackets, and finds none.
+/// The library looks an IPv6 address up with its brackets, and finds none. Without them it takes
+/// the last of its numbers for a port, so that there has to be one.
 std::string unbracketed(std::string url) {
+  const std::size_t close = url.find(']');
+  if (close != std::string::npos && url.substr(close + 1, 1) != ":") url.insert(close + 1, ":80");
   std::erase_if(url, [](char c) { return c == '[' || c == ']'; });
   return url;
 }

@@ -12,6 +12,7 @@
 #include <optional>
 #include <vector>
 
+#include "ipc/vocabulary/errno_words.hpp"
 #include "ipc/vocabulary/unique_fd.hpp"
 #include "kvd/ctl/cells.hpp"
 
@@ -165,8 +166,8 @@ class TomlLines {
 };
 
 Error reason(const std::string& path) {
-  return make_error(ErrorCode::kUnavailable,
-                    path + ": " + std::strerror(errno) +
+  return make_error(ErrorCode::kPermissionDenied,
+                    path + ": " + errno_words(errno) +
                         "; run kvdctl as the user who owns the file, or put there what kvdctl "
                         "config --print prints");
 }
@@ -213,9 +214,10 @@ Status replace_file(const std::string& path, const std::string& text) {
   const bool like_old =
       ::stat(path.c_str(), &old) != 0 || (::fchown(file.get(), old.st_uid, old.st_gid) == 0 &&
                                           ::fchmod(file.get(), old.st_mode & 07777) == 0);
-  const bool written = ::write(file.get(), text.data(), text.size()) == std::ssize(text);
-  if (like_old && written && ::fsync(file.get()) == 0 &&
-      ::rename(fresh.c_str(), path.c_str()) == 0) {
+  if (like_old) errno = ENOSPC;  // a file that runs full takes a part without an error
+  const bool written =
+      like_old && ::write(file.get(), text.data(), text.size()) == std::ssize(text);
+  if (written && ::fsync(file.get()) == 0 && ::rename(fresh.c_str(), path.c_str()) == 0) {
     return {};
   }
   const Error why = reason(path);

@@ -22,7 +22,7 @@ TEST(MergePatch, RootGoesAround) {
 
 TEST(MergePatch, TakesWhatTheConfigurationsFileTakes) {
   EXPECT_EQ(
-      *merge_patch({"default.tbt=50ms", "default.ttft_s=2s", "batch.tpot=0.2", "batch.gap=2s"},
+      *merge_patch({"default.tbt=50ms", "default.ttft_s=2s", "batch.tpot=200ms", "batch.gap=2s"},
                    "classes"),
       R"({"classes":{"default":{"tbt_s":0.05,"ttft_s":2.0},"batch":{"tpot_s":0.2,"gap_s":2.0}}})");
   EXPECT_EQ(*merge_patch({"default.hbm.maximum_bytes=1.5GiB"}, "domains"),
@@ -46,7 +46,24 @@ TEST(MergePatch, MalformedOnesAreNamed) {
   }
 }
 
+TEST(MergePatch, ATimeAsTheFileCallsItNeedsAUnit) {
+  for (const char* goal : {"default.tbt=50", "batch.ttft=0.5", "batch.gap=1e3", "a.tpot=0"}) {
+    const auto sut = merge_patch({goal}, "classes");
+    ASSERT_FALSE(sut.ok()) << goal;
+    EXPECT_EQ(sut.error().code, ErrorCode::kInvalidArgument);
+    EXPECT_THAT(sut.error().message, HasSubstr("has no unit: write " + std::string(goal) + "ms"));
+  }
+  EXPECT_THAT(merge_patch({"default.tbt=50"}, "classes").error().message,
+              HasSubstr("default.tbt_s=50 for seconds"));
+  EXPECT_EQ(*merge_patch({"batch.gap=null"}, "classes"), R"({"classes":{"batch":{"gap_s":null}}})");
+}
+
 TEST(MergePatch, AKeyIsValueOrParentAndGivenOnce) {
+  for (const char* again : {"a=1", "a=null", "a.b=2"}) {
+    EXPECT_THAT(merge_patch({"a=null", again}).error().message, HasSubstr("sets again"));
+  }
+  EXPECT_FALSE(merge_patch({"a.b=null", "a=1"}).ok());
+  EXPECT_TRUE(merge_patch({"a.b=1", "a.bc=2", "ab=3"}).ok());
   EXPECT_FALSE(merge_patch({"a=1", "a.b=2"}).ok());
   EXPECT_FALSE(merge_patch({"a.b=2", "a=1"}).ok());
   EXPECT_THAT(merge_patch({"a=1", "a=2"}).error().message, HasSubstr("\"a=2\" sets again"));

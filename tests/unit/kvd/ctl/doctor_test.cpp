@@ -15,6 +15,7 @@
 #include "ipc/vocabulary/unique_fd.hpp"
 #include "kvd/ctl/doctor/diagnosis.hpp"
 #include "kvd/ctl/doctor/nodes.hpp"
+#include "kvd/ctl/doctor/tiers.hpp"
 #include "tests/support/runtime_folder.hpp"
 
 namespace kvd::ctl::doctor {
@@ -51,6 +52,25 @@ TEST(Doctor, FindsNothingWhereNothingIsWrong) {
     EXPECT_EQ(finding.severity, Severity::kOk) << finding.text;
     EXPECT_EQ(finding.remedy, "") << finding.text;
   }
+}
+
+TEST(Doctor, SaysWhyBlocksDoNotGoToDiskOrToAServer) {
+  const auto found = findings_of_tiers(
+      R"({"disk_models": [{"model": "llama", "state": "refused"},
+                          {"model": "qwen", "state": "open"}]})",
+      R"({"servers": [{"server": "a:1", "on": true, "why": ""},
+                      {"server": "b:2", "on": false, "why": "no answer"},
+                      {"server": "c:3", "on": true, "why": "maxmemory is 0"}]})");
+  ASSERT_EQ(found.size(), 3u);
+  EXPECT_EQ(found[0].text, "cached blocks of llama do not go to disk; kvdctl events says why");
+  EXPECT_EQ(found[1].text, "the remote server b:2 is off: no answer");
+  EXPECT_EQ(found[2].text, "nothing is written to the remote server c:3: maxmemory is 0");
+  for (const Finding& finding : found) {
+    EXPECT_EQ(finding.severity, Severity::kWarning);
+    EXPECT_FALSE(finding.remedy.empty());
+  }
+  EXPECT_TRUE(findings_of_tiers("<html>", "{}").empty());
+  EXPECT_TRUE(findings_of_tiers(R"({"disk_models": []})", R"({"servers": []})").empty());
 }
 
 struct Case {

@@ -139,6 +139,10 @@ TEST_F(Kvdctl, AsksAtAnIpv6AddressWithTheTokenOfThisMachine) {
   const std::string set = "slo set default.tbt=50ms";
   const Outcome sut = run(set + " --url http://[::1]:" + std::to_string(config.port), own);
   EXPECT_EQ(sut.code, 0) << sut.text;
+  const Outcome without = run("status --url http://[::1]", own);
+  EXPECT_EQ(without.code, 3);
+  EXPECT_THAT(without.text, HasSubstr("Failed to connect"))
+      << "port 80 was asked, where nobody listens";
   std::string of_a_name = url();
   of_a_name.insert(of_a_name.find("127"), "localhost:x@");
   EXPECT_EQ(run(set + of_a_name, own).code, 1) << "a name before the host is no host";

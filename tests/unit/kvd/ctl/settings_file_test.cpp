@@ -2,8 +2,11 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 
@@ -96,6 +99,27 @@ TEST(SettingsFile, ALinkOfAnotherUserIsRefused) {
   if (::geteuid() != 0) GTEST_SKIP() << "root alone makes links of others";
   ASSERT_EQ(::lchown(link.c_str(), 65534, 65534), 0);
   EXPECT_EQ(linked_file(link).error().code, ErrorCode::kPermissionDenied);
+}
+
+TEST(SettingsFile, OneThatCannotBeWrittenIsNoMissingDaemon) {
+  const auto sut = replace_file("/nowhere/kvd.toml", "new");
+  EXPECT_EQ(sut.error().code, ErrorCode::kPermissionDenied) << "Unavailable stands for no daemon";
+}
+
+// The kernel takes the bytes for which there is room, without an error.
+TEST(SettingsFile, OneThatCanBeWrittenInPartSaysWhy) {
+  const test::RuntimeFolder folder;
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  const rlimit small{4, before.rlim_max};
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
+  errno = EISDIR;  // of an earlier call
+  const auto sut = replace_file(folder.file("kvd.toml"), "more than four");
+  ::setrlimit(RLIMIT_FSIZE, &before);
+  std::signal(SIGXFSZ, handler);
+  EXPECT_THAT(sut.error().message, HasSubstr("No space left"));
+  EXPECT_FALSE(std::filesystem::exists(folder.file("kvd.toml.new")));
 }
 
 }  // namespace
