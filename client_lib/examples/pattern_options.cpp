@@ -19,6 +19,7 @@ struct Times {
 
 void describe(CLI::App& app, PatternOptions& options, Times& times) {
   const CLI::Range positive(1u, 1u << 20);
+  const CLI::Range time(std::int64_t{0}, std::int64_t{1'000'000'000});
   app.add_option("--endpoint", options.endpoint, "attach socket of kvd (default: $KVD_ENDPOINT)");
   app.add_option("--name", options.name, "name shown by kvdctl");
   app.add_option("--requests", options.requests, "requests to run to their end")->check(positive);
@@ -44,12 +45,13 @@ void describe(CLI::App& app, PatternOptions& options, Times& times) {
   app.add_option("--group", options.group.id, "a number that the ranks have in common, not 0")
       ->needs(ranks);
   app.add_option("--seed", options.seed, "changes all bytes written");
-  app.add_option("--step-ms", times.step_ms, "let an iteration take at least so long");
-  app.add_option("--deadline", times.deadline_s, "seconds for the whole run");
-  app.add_option("--ttft-slo-ms", times.ttft_slo_ms, "0: the domain's default");
-  app.add_option("--tbt-slo-ms", times.tbt_slo_ms, "0: the domain's default");
+  app.add_option("--step-ms", times.step_ms, "let an iteration take at least so long")->check(time);
+  app.add_option("--deadline", times.deadline_s, "seconds for the whole run")->check(time);
+  app.add_option("--ttft-slo-ms", times.ttft_slo_ms, "0: the domain's default")->check(time);
+  app.add_option("--tbt-slo-ms", times.tbt_slo_ms, "0: the domain's default")->check(time);
   app.add_option("--gap-slo-ms", times.gap_slo_ms,
-                 "the longest wait for a token after the first; 0: the domain's default");
+                 "the longest wait for a token after the first; 0: the domain's default")
+      ->check(time);
   app.add_flag("--corrupt-once", options.corrupt_once,
                "control: flip one byte; the run must then report an error");
   app.add_flag("--ring", options.ring, "send commands over the ring in shared memory");

@@ -22,6 +22,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <charconv>
 #include <chrono>
 #include <csignal>
 #include <cstdint>
@@ -29,6 +30,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "ipc/vocabulary/nearest.hpp"
@@ -235,7 +237,9 @@ class Holder {
   int failures_ = 0;
 };
 
-[[noreturn]] void usage(int status) {
+/// `why`: what is wrong; empty where help was asked for.
+[[noreturn]] void usage(int status, const std::string& why = "") {
+  if (!why.empty()) std::fprintf(stderr, "kvd-holder: %s\n", why.c_str());
   std::fputs(
       "usage: kvd-holder [--keep N] [--] PROGRAM [ARGUMENT...]\n\n"
       "Runs kvd (PROGRAM) and keeps up to N (16384) descriptors for it, so that what is cached is\n"
@@ -268,12 +272,14 @@ int main(int argc, char** argv) {
       break;
     }
     const std::string meant = kvd::misspelt(flag, "option", {"--keep", "--help", "--version"});
-    if (!meant.empty()) std::fprintf(stderr, "kvd-holder: %s\n", meant.c_str());
-    if (flag != "--keep" || at + 1 == argc) usage(2);
-    most = std::strtoul(argv[++at], nullptr, 10);
-    if (most == 0 || most > (1u << 20)) usage(2);
+    if (flag != "--keep") usage(2, meant.empty() ? flag + " is no option" : meant);
+    const std::string_view text = at + 1 < argc ? argv[++at] : "";
+    const auto [end, fault] = std::from_chars(text.begin(), text.end(), most);
+    if (fault != std::errc() || end != text.end() || most == 0 || most > (1u << 20)) {
+      usage(2, "--keep takes a number from 1 to 1048576, not \"" + std::string(text) + "\"");
+    }
   }
-  if (at >= argc) usage(2);
+  if (at >= argc) usage(2, "no PROGRAM is named, such as kvd");
   std::signal(SIGXFSZ, SIG_IGN);  // its log may be a file that has reached its size limit
   ::prctl(PR_SET_DUMPABLE, 0);    // it holds everything that is cached
   rlimit files{};

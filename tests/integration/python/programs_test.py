@@ -129,6 +129,32 @@ class Files(unittest.TestCase):
                     os.close(writer)
 
 
+class Numbers(unittest.TestCase):
+    """One that is none, or out of its range, is refused with a sentence that names it."""
+
+    def test_are_looked_at(self) -> None:
+        for words, named in [
+            (["kvd-holder", "--keep", "x", "--", "true"], '"x"'),
+            (["kvd-holder", "--keep", "5x", "--", "true"], '"5x"'),
+            (["kvd-holder", "--keep", "0", "true"], '"0"'),
+            (["kvd-holder", "--keep"], '""'),
+            (["kvd-holder", "--nonsense"], "--nonsense"),
+            (["kvd-holder"], "PROGRAM"),
+            *[(["kvd-pattern", f"--{name}", "-1"], f"--{name}")
+              for name in ("step-ms", "deadline", "ttft-slo-ms", "tbt-slo-ms", "gap-slo-ms", "requests", "device",
+                           "layers-per-block", "block-tokens", "bytes-per-token")],
+            *[(["kvd-engine", "--no-kvd", "--random", "layers=1", f"--{name}", "-1"], f"--{name}")
+              for name in ("port", "threads", "max-requests", "ttft-slo", "tbt-slo", "kvd-away", "iteration-ms",
+                           "chunk", "layers-per-block", "block-tokens")],
+        ]:  # fmt: skip
+            if not is_built(words):
+                continue
+            with self.subTest(" ".join(words)):
+                done = run(words)
+                self.assertEqual(done.returncode, 2, done.stderr)
+                self.assertIn(named, done.stderr.splitlines()[0])
+
+
 class Start(unittest.TestCase):
     def test_of_an_engine_that_makes_its_model_can_be_stopped(self) -> None:
         words = ["kvd-engine", "--no-kvd", "--random", "layers=32,hidden=2048,heads=16"]
