@@ -64,6 +64,7 @@ bool write_token(const std::string& path, const std::string& token) {
   const UniqueFd made(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
   const std::string line = token + "\n";
   if (!made.valid()) return false;
+  errno = ENOSPC;  // a file that runs full takes a part of the line without an error
   if (::write(made.get(), line.data(), line.size()) == static_cast<ssize_t>(line.size())) {
     return true;
   }
