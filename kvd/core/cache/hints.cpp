@@ -29,6 +29,14 @@ DiskCache::Asked patient(DiskCache::Asked by, std::span<const Digest> chain) {
   return by;
 }
 
+/// Under load.policy `never` nothing below DRAM is worth a wait, however long.
+bool reads_anything(const planner::LoadPolicy& policy) {
+  planner::LoadCosts costs;
+  costs.tokens = Tokens(1);
+  costs.prefill_per_token = planner::Seconds(1);
+  return policy.patience(costs) > planner::Seconds(0);
+}
+
 std::vector<Digest> once_each(std::span<const Digest> digests) {
   std::set<Digest> seen;
   std::vector<Digest> all;
@@ -84,15 +92,17 @@ void Hints::prefetch(const Command& command, const DiskCache::Asked& of, Nanosec
   const store::KeySpace& space = of.space;
   const std::vector<Digest> all = once_each(of.chain);
   std::span<const Digest> chain = all;
-  std::size_t known = 0, below = 0;
-  while (known < chain.size()) {
-    known += rows_.leading(space, chain.subspan(known));
+  const bool is_read = reads_anything(*context_.load);
+  std::size_t known = rows_.leading(space, chain), below = 0;
+  while (is_read && known < chain.size()) {
     const std::size_t more = disk_.leading(space, chain.subspan(known)).blocks;
     if (more == 0) break;
     known += more;
     below += more;
+    known += rows_.leading(space, chain.subspan(known));
   }
-  const bool awaits = known < chain.size() && disk_.awaits_answer(patient(of, chain), known);
+  const bool awaits =
+      is_read && known < chain.size() && disk_.awaits_answer(patient(of, chain), known);
   if (!awaits) chain = chain.first(known);
   if (waiting(command.engine) + chain.size() > kMostAwaited) {
     return context_.refuse(command, ErrorCode::kWouldBlock,

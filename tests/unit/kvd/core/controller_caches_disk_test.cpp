@@ -373,6 +373,8 @@ TEST_F(CachesOnDisk, IsNotLookedForWhereLoadingIsNotWanted) {
   Tuning tuning = node.controller->tuning();
   tuning.load.policy = "never";
   node.feed(Retune{tuning});
+  EXPECT_EQ(ByteNode::value(a.hint(Op::kPrefetch, {1, 2, 3}, 60)), 0u);
+  EXPECT_EQ(node.disk.under_way(), 0u);
   EXPECT_EQ(a.leading({1}), 0u);
 }
 
