@@ -15,8 +15,10 @@ void Silence::check(Session& session) {
     session.life.silent_since.reset();
   }
   // Silence counts only while the engine owes something: its heartbeat (level 1), or a step for
-  // work it was given or for requests it queued (level 3).
-  bool owes = !session.class_id || session.iterations.stepping;
+  // work it was given or for requests it queued (level 3). An engine whose requests have all ended,
+  // by its own command too, steps no more until others come.
+  const bool works = session.iterations.stepping && !session.active.empty();
+  bool owes = !session.class_id || works;
   TimePoint since = session.class_id ? session.life.last_step : session.life.last_beat;
   TimePoint queued =
       session.line.empty() ? TimePoint::max() : (*session.line.begin())->times.arrived;
@@ -26,8 +28,9 @@ void Silence::check(Session& session) {
     owes |= r.queues() || r.order.claim != 0 || r.holds_hbm();
     queued = std::min(queued, r.times.arrived);
   });
+  if (!owes) session.life.responsive = true;
   // An engine that has not stepped because it had no requests is not late with its first ones.
-  if (session.class_id && !session.iterations.stepping && owes) since = std::max(since, queued);
+  if (session.class_id && !works && owes) since = std::max(since, queued);
   if (!session.life.responsive || session.life.dying || !owes ||
       context_.now - since < context_.config.step_timeout)
     return;

@@ -46,14 +46,29 @@ class SilenceTest : public AllPartsTest {
 
 TEST_F(SilenceTest, AnEngineThatWasGivenWorkOwesAStep) {
   Session& session = attach();
+  running(session, 8);
   session.iterations.stepping = true;
   session.life.last_step = ground.context.now;
   EXPECT_FALSE(silent_after(session, kStepTimeout - Nanoseconds(1)));
   EXPECT_TRUE(silent_after(session, Nanoseconds(1)));
 }
 
+// As one whose user hangs up while it computes: it aborts the request, and has nothing to step for.
+TEST_F(SilenceTest, WithoutRequestsItOwesNothingOfWhatItWasGiven) {
+  Session& session = attach();
+  session.iterations.stepping = true;
+  EXPECT_FALSE(silent_after(session, seconds(1000)));
+  session.life.responsive = false;  // it was silent while it had the request
+  session.life.silent_since = ground.context.now;
+  EXPECT_FALSE(silent_after(session, seconds(1)));
+  EXPECT_FALSE(silent_after(session, seconds(1)));
+  ASSERT_THAT(emitted<Note>(), SizeIs(1));
+  EXPECT_THAT(emitted<Note>()[0].text, HasSubstr("is back"));
+}
+
 TEST_F(SilenceTest, ItsReturnIsToldOnce) {
   Session& session = attach();
+  running(session, 8);
   session.iterations.stepping = true;
   session.life.last_step = ground.context.now;
   ASSERT_TRUE(silent_after(session, kStepTimeout));
