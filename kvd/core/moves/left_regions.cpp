@@ -38,7 +38,7 @@ void LeftRegions::adopt(const AdoptRegions& left) {
   if (left_.empty()) return;
   context_.note(
       Note::Level::kInfo, EngineId(),
-      std::to_string(left_.size()) + " regions of the kvd before wait 10 s for their engines");
+      "regions of the kvd before wait 10 s for their engines: " + std::to_string(left_.size()));
 }
 
 void LeftRegions::on_claim(const Command& command, const ClaimRegion& claim) {
