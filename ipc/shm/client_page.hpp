@@ -24,7 +24,7 @@ class ServedClientPage {
   static Result<ServedClientPage> create();
 
   [[nodiscard]] int fd() const { return fd_.get(); }
-  /// Where it stands in this process, for whoever has to know the memory itself.
+  /// Where the page is mapped in this process, for callers that need the memory itself.
   [[nodiscard]] std::span<std::byte> bytes() const { return mapping_.bytes(); }
 
   [[nodiscard]] std::uint64_t heartbeat() const { return load(page().heartbeat); }
@@ -33,7 +33,7 @@ class ServedClientPage {
   }
   [[nodiscard]] std::uint64_t iteration_finished() const { return load(page().iteration_finished); }
   [[nodiscard]] std::uint64_t progress() const { return load(page().progress); }
-  /// For whoever looks at it over and over.
+  /// The same word, for a caller that polls it.
   [[nodiscard]] const std::atomic<std::uint64_t>& progress_word() const { return page().progress; }
   [[nodiscard]] bool poisoned() const { return load(page().poison) != 0; }
 
@@ -80,7 +80,7 @@ class MappedClientPage {
     return *reinterpret_cast<ClientPage*>(mapping_.bytes().data());
   }
 
-  /// Leaves the page mapped for ever, for hardware that may still write to it.
+  /// Leaves the page mapped for ever, because hardware may still write to it.
   void leak() { mapping_.leak(); }
 
   /// Makes the keeper mutex robust and process-shared. Call once, before the keeper thread locks

@@ -24,8 +24,8 @@ class CommandClient {
 
   virtual ~CommandClient() = default;
 
-  /// Hears every reply that a call meets and does not wait for: replies to commands that were
-  /// posted or given up.
+  /// Hears every reply that comes during a call and that the call does not wait for: replies to
+  /// commands that were posted or given up.
   void listen(Listener listener) { listener_ = std::move(listener); }
 
   /// The listener hears the replies that have come.

@@ -38,7 +38,7 @@ class CommandServer {
   virtual ~CommandServer() = default;
 
   /// Readable while commands may wait that receive() has not looked at. Commands that it has looked
-  /// at may wait, too, so call it until it returns none before each wait.
+  /// at may wait as well, so call it until it returns none before each wait.
   [[nodiscard]] virtual int fd() const = 0;
 
   /// The next command, without waiting. After a bounded piece of work without a command an empty
@@ -62,8 +62,9 @@ class CommandServer {
   /// Goes on accepting after it had to stop for want of descriptors. Call it now and then.
   virtual void accept_again() = 0;
 
-  /// Listens anew where clients no longer find it, as its file was removed or replaced. Returns
-  /// whether it had to. Connected clients notice nothing. Errors: why it cannot.
+  /// Listens anew if clients no longer find the socket because its file was removed or replaced.
+  /// Returns whether that was needed. Connected clients notice nothing. Errors: why it cannot
+  /// listen.
   [[nodiscard]] virtual Result<bool> restore() = 0;
 
   /// Connections that were hung up on because of what they sent.

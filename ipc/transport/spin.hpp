@@ -12,8 +12,8 @@ namespace kvd::transport {
 /// few CPUs.
 [[nodiscard]] Nanoseconds default_spin();
 
-/// The same for a waiter that gives its core away between two looks. It looks longer on few CPUs,
-/// 300 us, as a sleeping waiter takes long to wake.
+/// The same for a waiter that gives its core away between two looks. On few CPUs it looks longer,
+/// for 300 us, because a sleeping waiter takes long to wake.
 [[nodiscard]] Nanoseconds yielding_spin();
 
 }  // namespace kvd::transport

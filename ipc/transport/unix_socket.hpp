@@ -20,8 +20,8 @@
 /// What the attach socket and the command socket share.
 namespace kvd::transport {
 
-/// SCM_MAX_FD: a sender cannot send more at a time. With room for all of them the kernel keeps
-/// none, which it would close in the receiving thread.
+/// SCM_MAX_FD: a sender cannot send more at a time. When the receiver has room for all of them, the
+/// kernel never has to close left-over descriptors in the receiving thread.
 constexpr std::size_t kMostFdsSent = 253;
 
 /// Errors: InvalidArgument for an empty path or one over 107 bytes.
@@ -77,7 +77,7 @@ class UnixListener {
       : socket_(std::move(socket)), path_(std::move(path)), type_(type) {}
   Status bind_and_listen(const sockaddr_un& address);
 
-  /// A number alone may be given to the next file.
+  /// The inode's number alone may be given to the next file.
   struct FileId {
     std::uint64_t device = 0, inode = 0;
     std::int64_t born_s = 0;  ///< 0: the file system does not say

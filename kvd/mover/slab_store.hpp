@@ -53,7 +53,8 @@ class SlabStore {
   }
   [[nodiscard]] std::uintptr_t address(Tier tier, SlabIndex slab) const;
   [[nodiscard]] std::uintptr_t address(Tier tier, SlotId slot, Bytes slot_bytes) const;
-  /// As SlabSource::read_slab(), of a slot. On any thread, while the slab keeps its memory.
+  /// Like SlabSource::read_slab(), for one slot. Any thread may call, as long as the slab keeps its
+  /// memory.
   [[nodiscard]] Status read(Tier tier, SlotId slot, Bytes slot_bytes,
                             const kernels::Look& look) const;
   [[nodiscard]] Bytes slab_bytes(Tier tier) const;

@@ -10,7 +10,7 @@
 
 namespace kvd::store {
 
-/// The parts of the store, one made for the other: memory, the blocks in it, what moves them.
+/// The parts of the store, each made for the next: memory, the blocks in it, and what moves them.
 /// Owner: control thread.
 struct Store {
   /// `quotas` in force, by tier.

@@ -9,7 +9,7 @@
 
 namespace kvd::metrics {
 
-/// One number of one metric at the instant of a scrape.
+/// One value of one metric at the time of a scrape.
 struct Sample {
   std::string_view metric;              ///< a name of the catalogue; must outlive the sample
   std::vector<std::string> labels;      ///< values in the catalogue's order
@@ -22,7 +22,7 @@ struct Family {
   struct Series {
     std::vector<std::string> labels;
     double value = 0;
-    std::vector<std::uint64_t> counts{};  ///< of a histogram: as many as bounds, and one
+    std::vector<std::uint64_t> counts{};  ///< of a histogram: one more than it has bounds
   };
   const Metric* metric = nullptr;
   std::vector<Series> series;

@@ -27,7 +27,7 @@ struct Message {
 ///         InvalidArgument for what is no message. After any of them the channel is of no use.
 class Channel {
  public:
-  /// `stop`: a descriptor; once it is readable nothing is waited for any more. -1: none.
+  /// `stop` is a descriptor: once it is readable the call waits for nothing any more. -1: none.
   explicit Channel(UniqueFd socket, int stop = -1) : socket_(std::move(socket)), stop_(stop) {}
 
   /// Makes the two ends. Where the kernel can refuse descriptors none go over them, as closing a

@@ -67,7 +67,7 @@ struct Begin {
   Text metrics_address{};
   std::uint16_t admin_port = 0;
   std::uint16_t metrics_port = 0;
-  std::uint32_t changes_user = 0;  ///< 1: it may and shall become the user below
+  std::uint32_t changes_user = 0;  ///< 1: it may and must become the user below
   std::uint32_t uid = 0;
   std::uint32_t gid = 0;
 };
@@ -109,7 +109,7 @@ enum class SloKey : std::uint32_t {
   kTbt,
   kTpot,
   kGap,     ///< kAutomatic: by the goal between tokens
-  kAdd,     ///< with the goals of "default"; nothing where it is there
+  kAdd,     ///< with the goals of "default"; it changes nothing where the class exists
   kRemove,  ///< nothing where it is not there
 };
 

@@ -17,7 +17,7 @@ struct DomainQuota {
   bool per_user = false;  ///< of each user or group that it takes; such have no guarantee
   pool::Quota hbm;
   pool::Quota dram;
-  /// What it has beyond that now, all its users and devices together. It gives that back.
+  /// What all its users and devices together have beyond that now. The domain gives it back.
   Bytes hbm_over;
   Bytes dram_over;
 };

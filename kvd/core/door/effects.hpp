@@ -99,7 +99,7 @@ struct StatsReply {
   Bytes region, hbm, dram;
   std::uint64_t waiting = 0, running = 0, rotary = 0, rotations_out = 0, rotations_in = 0;
 };
-/// Tells an engine that picks its blocks itself what its next step shall do.
+/// Tells an engine that picks its blocks itself what to do in its next step.
 struct ScheduleReply {
   std::vector<RequestId> preempt;  ///< in this order
   std::vector<RequestId> admit;    ///< in this order; other requests that do not run stay out
@@ -178,8 +178,8 @@ struct ResizeDisk {
   DiskId disk;
   Bytes bytes;
 };
-/// Writes down what is there and lets the files be; reported back as DiskClosed. Nothing of it is
-/// being read or written.
+/// Writes the index and closes the files; reported back as DiskClosed. Nothing of them is being
+/// read or written.
 struct CloseDisk {
   DiskId disk;
 };
@@ -211,7 +211,7 @@ struct FindRemote {
   DiskShape shape;
   std::vector<Digest> names;
 };
-/// As ReadDisk and WriteDisk, in the remote store, where blocks have no slots.
+/// Like ReadDisk and WriteDisk, for the remote store, where blocks have no slots.
 struct ReadRemote {
   Ticket ticket;
   DiskShape shape;
@@ -256,7 +256,7 @@ struct CopyFinished {
   bool ok = true;
   Bytes bytes;
   Nanoseconds busy{0};
-  bool dropped = false;  ///< it ended by order (DropCopy): not ok, but nothing is wrong
+  bool dropped = false;  ///< it was ended by order (DropCopy): not ok, but nothing is wrong
 };
 /// Ends the engine's process, with every rank of it: it is silent, and others wait for what it
 /// holds.

@@ -28,8 +28,8 @@ struct AdmissionInput {
   std::vector<RequestKey> decoding;
 };
 
-/// How many nodes `place` searches. It is limited by nodes alone, so that the answer follows from
-/// the snapshot.
+/// How many nodes `place` searches. Only nodes limit it, so that the answer follows from the
+/// snapshot.
 inline constexpr std::int64_t kPlaceNodes = 40;
 
 /// Which layers stay; there is one question for each level 3 engine with running requests.

@@ -25,7 +25,7 @@ class Classes {
   [[nodiscard]] Result<ClassId> of(const ModelClass& shape, DomainId domain);
   /// The class of blocks that exist already.
   [[nodiscard]] Result<ClassId> of(const ModelClass& shape);
-  /// None: the class is not known.
+  /// None when the class is not known.
   [[nodiscard]] std::optional<ModelClass> shape(ClassId model_class) const;
   /// Empty slabs remember their class; where there are many classes, those that nobody uses are
   /// forgotten.

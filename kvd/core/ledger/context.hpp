@@ -31,7 +31,7 @@ struct Context {
   Tuning tuning;
   std::unique_ptr<planner::RotationPolicy> rotation;
   std::unique_ptr<planner::AdmissionPolicy> admission;
-  /// Asked for its traits; the shell decides with its own.
+  /// It is asked for its traits only; the shell decides with a copy of its own.
   std::unique_ptr<planner::PlacementPolicy> placement;
   std::unique_ptr<planner::LoadPolicy> load;
   Counters counters;
@@ -50,7 +50,7 @@ struct Context {
   void reply(const Command& command, decltype(Reply::body) body);
   void refuse(const Command& command, ErrorCode code, std::string message);
   [[nodiscard]] planner::RotationConfig rotation_config() const;
-  /// Takes the new tuning; policies change with it.
+  /// Takes the new tuning, and makes the policies anew where it names others.
   void retune(const Tuning& wanted);
 };
 

@@ -61,7 +61,7 @@ class Knowledge {
   }
   /// The rate of the slower direction; 0: one of them is not measured yet.
   [[nodiscard]] double slower_link(DeviceId device) const;
-  /// The same rate, or a guess in place of 0.
+  /// The same rate, or a guess if it is 0.
   [[nodiscard]] double link_or_default(DeviceId device) const;
   [[nodiscard]] double fetch_rate(DeviceId device) const;  ///< bytes a second into HBM
   /// Mean time of an iteration of the engines on the device, without waits for layers; 0: not

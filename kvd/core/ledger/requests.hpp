@@ -34,8 +34,8 @@ class Requests {
   [[nodiscard]] const std::map<RequestKey, Request>& all() const { return requests_; }
 
   [[nodiscard]] Request* find(EngineId engine, RequestId request);
-  /// The same, in no time where ids are asked for in the order of those inside: `next` is where the
-  /// last one stood, and 0 at first.
+  /// The same, without a search where ids are asked for in the order of those inside: `next` is
+  /// where the last one stood, and 0 at first.
   [[nodiscard]] Request* find(const Session& session, RequestId request, std::size_t& next);
   [[nodiscard]] Request& at(const RequestKey& key) { return requests_.at(key); }
   [[nodiscard]] Session& session_of(const Seen& request) { return *request.session; }
@@ -61,7 +61,7 @@ class Requests {
   using Ended = std::map<RequestKey, Request>::node_type;
   /// Forgets the request and hands it over: its table stays where it is.
   Ended end(const Request& request);
-  /// Some ended requests still have memory: it comes back by itself, within a few events.
+  /// Some ended requests still have memory. It comes back by itself, within a few events.
   [[nodiscard]] bool is_behind() const { return behind_; }
   void set_behind(bool behind) { behind_ = behind; }
   /// Called after the request's state or claim has changed.

@@ -51,7 +51,7 @@ class Drains {
   void end_left(Session& session);
   /// Whether blocks that HBM alone has may be copied to DRAM now (CacheCopies).
   [[nodiscard]] bool copies_ahead() const;
-  /// At every tick: tells once when an engine has nothing left.
+  /// Called at every tick: reports once when an engine has nothing left.
   void watch();
 
   /// None: the engine is in service. `left` counts its requests. For an engine that places its own

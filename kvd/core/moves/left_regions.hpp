@@ -25,7 +25,7 @@ class LeftRegions {
   /// A wrong proof and another domain get the answer to a name that is not there. A session that
   /// asks again gets the same answer.
   void on_claim(const Command& command, const ClaimRegion& claim);
-  /// At each tick. True: memory has been let go.
+  /// Called at each tick. True: memory has been released.
   bool expire();
 
  private:

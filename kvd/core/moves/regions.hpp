@@ -89,7 +89,7 @@ class Regions : private Part {
   LeftRegions left_;
   std::deque<PendingRegion> pending_;  ///< served in this order within a share
   std::set<DomainId> in_dram_;         ///< domains with more than they may have there
-  bool quotas_changed_ = false;  ///< or shares changed, and a domain may have more than it may
+  bool quotas_changed_ = false;        ///< or shares changed, so a domain may now have too much
 };
 
 }  // namespace kvd::core

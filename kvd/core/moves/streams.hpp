@@ -37,7 +37,7 @@ class Streams : private Part {
              const std::vector<Request*>& streamed);
   /// The engine has finished iterations, or is gone: nobody waits for their fetches any more.
   void end(Session& session);
-  /// Nothing of the stream is in flight any more.
+  /// Called when no copy of the stream is under way any more.
   void ended(Ticket ticket, const store::Stream& stream);
 
  private:

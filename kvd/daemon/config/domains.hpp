@@ -32,7 +32,7 @@ class Domains {
     std::string name;
     std::string slo_class;
   };
-  /// Whether engines of the domain are there, ended ones whose process lives on included.
+  /// Whether the domain has engines, including ended ones whose process still lives.
   using InUse = std::function<bool(DomainId)>;
 
   /// `configured` keeps its length for the life of this object; what is in it may change.
@@ -53,7 +53,7 @@ class Domains {
     uid_t uid = 0;
     gid_t gid = 0;
   };
-  /// None: nobody of it was there, or it was forgotten.
+  /// None: no engine of it was there, or it was forgotten.
   [[nodiscard]] std::optional<Origin> origin(DomainId domain) const;
   /// Quotas of all domains and of every place in the configuration, so that what does not fit shows
   /// at once.

@@ -62,13 +62,13 @@ class KeptMemory {
   [[nodiscard]] core::AdoptRows rows(const mover::SlabStore& slabs);
   /// The regions of which a slab was reopened. One that is not whole has no domain.
   [[nodiscard]] core::AdoptRegions regions();
-  /// Has what is new kept. False: nobody keeps it, and on() is false from now on.
+  /// Hands new memory to its keeper. False: nobody keeps it, and on() is false from now on.
   bool keep(const mover::SlabStore& slabs);
   /// The slab has other memory from now on, which is kept in place of the old. Waits for whoever
   /// keeps it, two seconds at most. Before anything is written down of the slab.
   void renewed(Slab slab, const Result<UniqueFd>& memory) const;
   [[nodiscard]] kept::State& state() { return *state_; }
-  /// Where it is written down what a slot holds.
+  /// The place where the content of a slot is recorded.
   [[nodiscard]] std::map<Slot, std::uint32_t>& records() { return records_; }
 
  private:
@@ -82,7 +82,7 @@ class KeptMemory {
   /// False: not even those of DRAM can be kept.
   [[nodiscard]] bool choose_slabs(const Config& config);
   void open_state(KeptDescriptors& kept);
-  /// This daemon's memory ends with it, after all.
+  /// This daemon's memory ends with it after all.
   void switch_off(const std::string& why);
   void read(const Config& config, Domains& domains);
   struct RegionSlabs {

@@ -52,7 +52,7 @@ struct Setting {
   bool engines_place = false;
   /// Engines take turns on one device instead of having one each.
   bool one_device = false;
-  /// Prompt tokens that an iteration may have, whatever the profile says: equal for all policies of
+  /// The most prompt tokens of an iteration, whatever the profile says: equal for all policies of
   /// one comparison.
   std::optional<std::int64_t> prefill_tokens;
   std::optional<Bytes> hbm;  ///< instead of the first profile's

@@ -36,10 +36,10 @@ class BlockMoves {
 
   /// As Blocks::place.
   void place(BlockTable& table, Places places, Tier tier, std::span<const SlotId> slots);
-  /// As Blocks::settle. The places below `full` hold full blocks. Precondition: the slots of blocks
-  /// without a key are in state filling.
+  /// Like Blocks::settle. The places below `full` hold full blocks. Precondition: the slots of
+  /// blocks without a key are in state filling.
   void settle(BlockTable& table, Places places, Tier tier, std::uint32_t full);
-  /// As Blocks::vacate, for the blocks that no other table names. Returns their slots.
+  /// Like Blocks::vacate, for the blocks that no other table names. Returns their slots.
   [[nodiscard]] std::vector<SlotId> vacate_own(BlockTable& table, Places places, Tier tier);
 
   /// The engine has computed the places `from` to `end` in HBM; those below `full` are full now.

@@ -64,7 +64,7 @@ class BlockTable {
   [[nodiscard]] bool all_in(Tier tier) const { return in(tier) == std::int64_t{size()}; }
   /// Blocks that are on their way into HBM from DRAM, for this request or another.
   [[nodiscard]] std::int64_t arriving() const { return arriving_; }
-  /// Its request is in DRAM alone, so it needs no block in HBM.
+  /// Its request is only in DRAM, so it needs no block in HBM.
   [[nodiscard]] bool parked() const { return parked_; }
   void set_parked(bool parked) { parked_ = parked; }
   /// Its engine is dying: blocks that no other table names leave HBM, and no request begins with
@@ -93,7 +93,7 @@ class BlockTable {
     ++neighbours_.back().count;
     ids_.push_back(id);
   }
-  /// Which of neighbours_ has the place.
+  /// The index of the place in neighbours_.
   [[nodiscard]] std::size_t neighbours_of(std::uint32_t i) const {
     const auto after =
         std::upper_bound(neighbours_.begin(), neighbours_.end(), i,

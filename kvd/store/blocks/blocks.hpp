@@ -94,11 +94,11 @@ class Blocks {
   [[nodiscard]] bool has(const BlockTable& table, std::uint32_t i, Tier tier) const {
     return !slot(table, i, tier).none();
   }
-  /// Its bytes are on their way into HBM, from DRAM.
+  /// Its bytes are on their way from DRAM to HBM.
   [[nodiscard]] bool arriving(const BlockTable& table, std::uint32_t i) const {
     return is_arriving(tiers_, block(table[i]));
   }
-  /// Whether HBM lacks its bytes, for good or still.
+  /// Whether HBM lacks its bytes, now or for good.
   [[nodiscard]] bool missing(const BlockTable& table, std::uint32_t i) const {
     return !has(table, i, Tier::kHbm) || arriving(table, i);
   }
@@ -108,7 +108,7 @@ class Blocks {
     return found.in_all_tiers() && state(found, Tier::kHbm) == pool::SlotState::kSealed &&
            state(found, Tier::kDram) == pool::SlotState::kSealed;
   }
-  /// Some other table names it too.
+  /// Another table names it as well.
   [[nodiscard]] bool shared(const BlockTable& table, std::uint32_t i) const {
     return block(table[i]).owners > 1;
   }
@@ -153,7 +153,8 @@ class Blocks {
   // ---- rows ----
   /// The blocks number `block` of all layer groups, sealed, are found by the key from now on.
   RowId name(BlockTable& table, std::uint32_t block, EntryId key);
-  /// The row's blocks are the table's next ones, too. Precondition: it does not name them yet.
+  /// The row's blocks become the table's next ones as well. Precondition: it does not name them
+  /// yet.
   void share(BlockTable& table, RowId id);
   /// A cached row leaves the tier. Returns its slots there.
   [[nodiscard]] std::vector<SlotId> vacate(RowId id, Tier tier);
@@ -183,7 +184,7 @@ class Blocks {
     return tiers_.state(tier, block.at[static_cast<std::size_t>(tier)]);
   }
   [[nodiscard]] Row& changing(RowId id) { return rows_[id.value - 1]; }
-  /// Every table that names the block, of which `table` is one.
+  /// Every table that names the block, including `table`.
   template <class F>
   void each_owner(BlockTable& table, const Block& block, F visit);
   void moved(const Block& block) {
@@ -227,7 +228,7 @@ struct BroughtRow {
 };
 /// A cached row that one tier has.
 RowId bring(Blocks& blocks, const BroughtRow& row);
-/// The row's blocks have their bytes in these slots of the tier (state filling), too, complete.
+/// The row's blocks have all their bytes in these slots of the tier as well (state filling).
 /// Precondition: the tier has none of them.
 void place(Blocks& blocks, RowId id, Tier tier, const std::vector<SlotId>& slots);
 
@@ -236,7 +237,7 @@ void place(Blocks& blocks, RowId id, Tier tier, const std::vector<SlotId>& slots
   return std::any_of(row.owners.begin(), row.owners.end(),
                      [](const BlockTable* owner) { return !owner->parked(); });
 }
-/// The same of a block of the table.
+/// The same for a block of the table.
 [[nodiscard]] inline bool wanted_in_hbm(const Blocks& blocks, const BlockTable& table,
                                         std::uint32_t i) {
   const Block& found = blocks.block(table[i]);

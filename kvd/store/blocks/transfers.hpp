@@ -18,7 +18,7 @@ enum class Purpose : std::uint8_t {
   kRotateOut,  ///< their request leaves HBM
   kRotateIn,   ///< it comes back
   kSync,       ///< a copy in DRAM, made ahead
-  kFetch,      ///< layers that shall stay in HBM from now on
+  kFetch,      ///< layers that are to stay in HBM from now on
 };
 
 /// Blocks of one request on their way from one tier to the other. They have a slot in both; the
@@ -30,7 +30,7 @@ struct Transfer {
   Bytes slot_bytes;
   std::vector<std::uint32_t> places;  ///< in the request's block table
   std::vector<DeviceId> devices{};    ///< whose links it takes
-  bool abandoned = false;             ///< its request is no more; its slots are held until it ends
+  bool abandoned = false;  ///< its request has ended; its slots are held until the transfer ends
 
   [[nodiscard]] Tier to() const {
     return purpose == Purpose::kRotateOut || purpose == Purpose::kSync ? Tier::kDram : Tier::kHbm;
@@ -61,7 +61,7 @@ class Transfers {
   [[nodiscard]] Ticket start(const Blocks& blocks, const BlockTable& table, Transfer transfer);
   /// None: no such transfer is open.
   [[nodiscard]] std::optional<Transfer> ended(Ticket ticket);
-  /// Its request ends before it. Returns its places.
+  /// Tells that its request ends first. Returns its places.
   [[nodiscard]] std::vector<std::uint32_t> abandon(Ticket ticket);
   /// The engine has ended and waits at no fence: the abandoned transfers of its requests are copied
   /// no further.

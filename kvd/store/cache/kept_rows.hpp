@@ -20,7 +20,7 @@ struct KeptRow {
   std::uint32_t number = 0;      ///< as Row::number
   SecondsPerByte saved;
   Bytes slot_bytes;
-  Tier tier = Tier::kDram;    ///< DRAM, or HBM where that alone has it
+  Tier tier = Tier::kDram;    ///< DRAM, or HBM if only that has it
   std::vector<SlotId> slots;  ///< there, by layer group
 };
 
@@ -35,7 +35,7 @@ class KeptRows {
  public:
   KeptRows(Blocks& blocks, Cache& cache) : blocks_(blocks), cache_(cache) {}
 
-  /// Rows that are there already are not told. `hbm`: tell rows that HBM alone has, too.
+  /// Rows that exist already are not told. `hbm`: tell rows that only HBM has as well.
   void start(bool hbm) {
     hbm_ = hbm;
     blocks_.touched_.start();
@@ -43,8 +43,8 @@ class KeptRows {
   /// Slots that were told and no longer hold what was told, or whose record is not needed any more.
   /// Asked before an event's effects are carried out, nothing has been written over them yet.
   [[nodiscard]] SlotsByTier take_ended(TimePoint now);
-  /// The next row that has come since, rows of DRAM first; none: there is no other. Rows that HBM
-  /// alone has count if it has had them since `hbm_by`. A row of HBM does not make way before
+  /// The next row that has come since, rows of DRAM first; none: there is no other. Rows that only
+  /// HBM has count if it has had them since `hbm_by`. A row of HBM does not make way before
   /// all_read().
   [[nodiscard]] std::optional<KeptRow> next(TimePoint hbm_by);
   /// The rows that next() gave have been written down. True: some may make way from now on.

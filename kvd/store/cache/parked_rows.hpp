@@ -38,7 +38,7 @@ class ParkedRows {
  private:
   struct Holder {
     EngineId engine;
-    std::uint32_t place = 0;  ///< where the row stands among those of the engine
+    std::uint32_t place = 0;  ///< place of the row among those of the engine
   };
   struct Parked {
     BlockTable table{1};

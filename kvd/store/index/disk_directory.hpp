@@ -28,20 +28,20 @@ class DiskDirectory {
     std::uint32_t slot = 0;
     std::uint64_t generation = 0;
   };
-  /// `labels`, told of each block that comes and goes, outlives it.
+  /// `labels` is told of each block that comes and goes, and outlives this object.
   explicit DiskDirectory(std::uint32_t slots, const TableSecret& secret = {},
                          Labels* labels = nullptr);
 
   // ---- reading ----
   /// Where the block is; none: it is not there, or not yet.
   [[nodiscard]] std::optional<Place> find(const Digest& domain, const Digest& name) const;
-  /// It is there, or being written.
+  /// The block is there, or being written.
   [[nodiscard]] bool knows(const Digest& domain, const Digest& name) const;
   /// Somebody asked for it.
   void touch(const Digest& domain, const Digest& name);
-  /// It is not there any more, or is not to be once it is written.
+  /// The block is gone, or is to go once it is written.
   void forget(const Digest& domain, const Digest& name);
-  /// Its slot is read from now on.
+  /// From now on its slot is being read.
   void begin_read(std::uint32_t slot);
   /// `gone`: it turned out not to hold the block.
   void end_read(std::uint32_t slot, bool gone);
@@ -116,7 +116,7 @@ class DiskDirectory {
     return slot.state != State::kFree && slot.clears != clears_;
   }
   [[nodiscard]] bool is_ending(const Slot& slot) const { return slot.ends || is_forgotten(slot); }
-  /// Nobody reads or writes it, so it could be empty.
+  /// Nobody reads or writes the segment, so it could be emptied.
   [[nodiscard]] bool is_left(const Slot& slot) const {
     return is_forgotten(slot) && slot.state == State::kThere && slot.readers == 0;
   }
@@ -127,7 +127,7 @@ class DiskDirectory {
   std::uint32_t count_;  ///< of slots that there are
   DigestTable by_name_;
   Labels* labels_;
-  /// By domain, those that have blocks; the last that was asked for comes first.
+  /// The domains that have blocks; the one that was asked for last comes first.
   std::map<Digest, Order> orders_;
   std::size_t free_;           ///< below the bound
   std::size_t forgotten_ = 0;  ///< below the bound, not empty yet

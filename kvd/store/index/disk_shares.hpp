@@ -15,10 +15,10 @@ struct DiskUse {
   std::uint32_t id = 0;
   std::set<DomainId> domains;  ///< that keep blocks there
   Bytes bytes;
-  Bytes grain;        ///< of which it gives up one at a time
+  Bytes grain;        ///< it gives bytes up in steps of this size
   TimePoint used{0};  ///< last
-  bool idle = true;   ///< no engine of it is attached
-  bool free = true;   ///< it may give up something now
+  bool idle = true;   ///< no engine of the class is attached
+  bool free = true;   ///< the class may give up files now
 };
 
 /// A class that asks for this many more bytes.

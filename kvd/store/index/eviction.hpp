@@ -20,11 +20,11 @@ class Eviction {
  public:
   virtual ~Eviction() = default;
 
-  /// The tier has it now. Somebody leases it.
+  /// The tier has it now, and somebody leases it.
   virtual void added(EntryId) {}
-  /// It was found, or stored once more. Somebody leases it.
+  /// It was found, or stored once more, and somebody leases it.
   virtual void touched(EntryId) {}
-  /// The tier does not have it any more. It may not leave then.
+  /// The tier no longer has it, so it must not be chosen to leave.
   virtual void removed(EntryId) {}
 
   virtual void may_leave(EntryId) = 0;
@@ -42,7 +42,7 @@ class Eviction {
 };
 
 enum class EvictionKind : std::uint8_t {
-  kDefault,  ///< the longest not asked for, but what is popular later (TurnoverEviction)
+  kDefault,  ///< the one not asked for longest, but popular ones later (TurnoverEviction)
   kLru,      ///< the longest not asked for
 };
 constexpr std::array<EvictionKind, 2> kEvictionKinds = {EvictionKind::kDefault, EvictionKind::kLru};

@@ -16,7 +16,7 @@
 
 namespace kvd::store {
 
-/// What routers are told of a cached block, beside where it is.
+/// What routers are told of a cached block, besides the tiers that have it.
 struct Label {
   Digest digest;
   Digest parent;  ///< the block before it; zeros: it is the first
@@ -54,7 +54,7 @@ class Labels {
   void moved(const KeySpace& space, const Digest& digest, CacheTier tier, bool there) {
     if (!spaces_.empty()) move(space, digest, tier, there);
   }
-  /// The same of a disk, which calls blocks by other names.
+  /// The same for a disk, which calls blocks by other names.
   void moved_on_disk(const Digest& name, bool there) {
     if (!names_.empty()) move_on_disk(name, there);
   }
@@ -71,7 +71,7 @@ class Labels {
   /// that are there.
   bool add(const KeySpace& space, Label label, TierSet tiers);
 
-  /// How much of the changes of a space somebody has seen. All zeros: nothing.
+  /// How much of a space's changes somebody has seen. A new cursor is all zeros.
   struct Cursor {
     std::uint64_t life = 0;  ///< of the daemon
     std::uint64_t start = 0;

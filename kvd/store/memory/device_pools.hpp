@@ -60,7 +60,7 @@ class DevicePools {
   [[nodiscard]] auto begin() const { return pools_.begin(); }
   [[nodiscard]] auto end() const { return pools_.end(); }
 
-  /// Calls visit(pool, its slots) for each stretch of slots that one device has.
+  /// Calls visit(pool, its slots) for each stretch of slots on one device.
   template <class F>
   void each(pool::Slots slots, F visit) {
     while (!slots.empty()) {

@@ -110,7 +110,7 @@ class Holds {
   pool::TierPool& dram_;
   std::map<EngineId, Life> engines_;  ///< those that may touch slots
   std::vector<Hold> holds_;
-  /// By copies, while their owners keep them.
+  /// Holds by copies, while the slots' owners keep them.
   std::array<Readers, kTiers> read_;
   std::map<Ticket, std::array<std::vector<SlotId>, kTiers>> reads_of_;  ///< the same by copy
   std::vector<DirtySlots> dirty_;

@@ -31,25 +31,26 @@ class Mappings {
   /// The slots it asked for last are in slabs it has yet to map.
   [[nodiscard]] bool awaited_by(EngineId engine) const;
 
-  /// It says it maps the slab. False for one that it was never given for slots.
+  /// The engine says that it maps the slab. False for a slab that it was never given for slots.
   [[nodiscard]] bool mapped(EngineId engine, SlabIndex slab);
   /// Called after mapped(), once those who waited have been served: the slabs it maps are awaited
   /// no longer.
   void end_awaiting_mapped(EngineId engine);
-  /// It waits for no slab any more.
+  /// The engine no longer waits for any slab.
   void stop_awaiting(EngineId engine) {
     for (pool::TierPool& device : hbm_) device.stop_awaiting(engine);
   }
-  /// It says it does not map the slab any more. False unless it was asked to unmap it.
+  /// The engine says that it no longer maps the slab. False unless it was asked to unmap it.
   [[nodiscard]] bool unmapped(EngineId engine, SlabIndex slab);
-  /// The slab could not be sent to it. `region`: it was part of one.
+  /// The slab could not be sent to the engine. `region`: it was part of one.
   void unsent(EngineId engine, SlabIndex slab, bool region);
   /// A region's slab, which the engine unmapped: it may still have slots there.
   void region_unmapped(EngineId engine, SlabIndex slab);
-  /// Nobody is granted slots there from here on; whoever maps the slabs is asked to unmap them.
+  /// From here on nobody is granted slots there. Engines that map the slabs are asked to unmap
+  /// them.
   void ask_back(const std::vector<SlabIndex>& slabs);
-  /// The engine maps nothing any more, though its process may still be there. Before its slabs are
-  /// zeroed: one that was zeroed while it was mapped is not clean.
+  /// The engine maps nothing any more, though its process may still exist. Call it before its slabs
+  /// are zeroed: a slab that was zeroed while it was mapped is not clean.
   void forget(EngineId engine);
 
  private:

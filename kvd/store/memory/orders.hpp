@@ -27,7 +27,7 @@ struct CopySlots {
   bool to_hbm = false;
   Bytes slot_bytes;
   std::vector<Pair> pairs;
-  bool background = false;  ///< nobody waits for it: after everything else of its direction
+  bool background = false;  ///< nobody waits for it, so it goes last in its direction
   DomainId domain{};        ///< whose turn it takes
 };
 /// A piece of every block of a region: block b has `bytes` at offset + b * stride.
@@ -76,7 +76,7 @@ struct CopyRanges {
   std::shared_ptr<const BlockLayout> layout;
   std::vector<Block> blocks;
 };
-/// Stop handing a CopySlots or CopyRanges to the device, as nobody needs it any more. Its
+/// Stop handing a CopySlots or CopyRanges to the device, because nobody needs it any more. Its
 /// CopyFinished follows once nothing of it is in flight: `dropped`, unless it was too late.
 struct DropCopy {
   Ticket ticket;
@@ -128,7 +128,7 @@ struct Scrub {
   std::vector<SlabIndex> slabs;
   std::vector<SlotId> slots;
   Bytes slot_bytes;
-  DomainId domain{};  ///< whose turn it takes: who had it
+  DomainId domain{};  ///< whose turn it takes: the domain that had it
 };
 /// Put new, zeroed memory in the place of an HBM slab's, since engines of another domain may still
 /// map what is there; reported back as SlabRenewed. Nothing of the slab is in use until then.
@@ -163,7 +163,8 @@ using Order = std::variant<CopySlots, CopyRanges, DropCopy, MoveSlots, StreamLay
 /// Owner: control thread. Errors: none.
 class Orders {
  public:
-  /// For an order whose end is reported back. Tickets grow, and every part draws its own from here.
+  /// The ticket of an order whose end is reported back. Tickets grow, and every part draws its own
+  /// from here.
   [[nodiscard]] Ticket next_ticket() { return Ticket(++last_ticket_); }
   [[nodiscard]] Ticket last_ticket() const { return Ticket(last_ticket_); }
   template <class O>

@@ -7,8 +7,8 @@
 #include <cstring>
 #include <type_traits>
 
-/// What is in the file of FORMAT.md, as it is in memory: little-endian, without padding. The
-/// numbers of another build or version mean nothing; Header tells them apart.
+/// The content of the file that FORMAT.md describes, as it is in memory: little-endian, without
+/// padding. The numbers of another build or version mean nothing; Header tells them apart.
 namespace kvd::kept {
 
 using Hash = std::array<std::uint8_t, 32>;
@@ -35,7 +35,7 @@ struct Header {
 /// what proves whose it is.
 struct Record {
   std::uint64_t state = 0;       ///< as `generation`; 0: there is none. Written last, ended first
-  std::uint64_t generation = 0;  ///< of all records ever written, which one
+  std::uint64_t generation = 0;  ///< its number among all records ever written
   struct Place {
     std::uint32_t tier = 0;  ///< as kvd::Tier: 0 HBM, 1 DRAM
     std::uint32_t slab = 0, slot = 0;

@@ -72,7 +72,7 @@ class PartsTest : public ::testing::Test {
     return ground.requests.sessions().emplace(session.id, session).first->second;
   }
 
-  /// One whose slots have another size: 256 bytes, in slabs of their own.
+  /// A session whose slots have another size: 256 bytes, in slabs of their own.
   Session& attach_other_class(DomainId domain = kA) {
     EXPECT_TRUE(ground.store.tiers.add_class(kOtherClass, kOtherSlot).ok());
     Session& session = attach(domain);
@@ -91,7 +91,7 @@ class PartsTest : public ::testing::Test {
     return ground.requests.add(std::move(request));
   }
 
-  /// One that decodes in HBM and has as many tokens in its blocks.
+  /// A request that decodes in HBM and has this many tokens in its blocks.
   Request& running(Session& session, std::int64_t tokens, std::int64_t max_new = 8) {
     Request& request = submit(session, tokens, max_new);
     EXPECT_EQ(ground.memory.grow(request, Tokens(tokens)), ErrorCode::kOk);
@@ -103,7 +103,7 @@ class PartsTest : public ::testing::Test {
     return request;
   }
 
-  /// One that is in DRAM alone.
+  /// A request that is only in DRAM.
   Request& parked(Swaps& swaps, Session& session, std::int64_t tokens) {
     Request& request = running(session, tokens);
     request.leaving = true;
