@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
+from kvd_vllm.goals import Wish
 from kvd_vllm.memory import logger
 from kvd_vllm.transfers import Copy, Kind, Transfers
 
@@ -48,10 +49,9 @@ class Index:
         `wait`, how many it will hear of with the next question."""
         raise NotImplementedError
 
-
-    def retain(self, digests: Sequence[bytes], seconds: float) -> int | None:
-        """Has blocks leave kvd's DRAM after others, for a time; 0: no more. How many do; None: kvd
-        did not answer, or knows no such call."""
+    def hint(self, digests: Sequence[bytes], wish: Wish) -> int | None:
+        """Says what is to become of blocks. For how many it counts; None: kvd did not answer, or knows
+        no such hint."""
         raise NotImplementedError
 
 
@@ -125,15 +125,15 @@ class Forgotten:
 
 
 class Wanted(NamedTuple):
-    """Blocks that a request left whose next turn comes within a time, and the copies that store them."""
+    """Blocks of a request, what is to become of them, and the copies that store them."""
 
     names: list[bytes]
-    seconds: float
+    wish: Wish
     copies: list[int]
 
 
-class Retained:
-    """What is to be retained, until kvd has stored it and has been told."""
+class Hinted:
+    """What kvd is to be told of blocks, until it has stored them and has been told."""
 
     def __init__(self, index: Index) -> None:
         self._index = index
@@ -152,8 +152,8 @@ class Retained:
         for wanted in self._waiting:
             if not any(map(is_open, wanted.copies)):
                 self._waiting.remove(wanted)
-                kept = self._index.retain(wanted.names, wanted.seconds)
-                if kept is None or wanted.seconds == 0:
+                kept = self._index.hint(wanted.names, wanted.wish)
+                if kept is None or not wanted.wish.keeps:
                     return 0, 0
                 return kept, len(wanted.names) - kept
         return 0, 0

@@ -13,6 +13,7 @@ import kvd_client
 
 from kvd_vllm.copies import Cursor, Index, Labels, NotYet, Source
 from kvd_vllm.copying import Cache, State
+from kvd_vllm.goals import Wish
 from kvd_vllm.layout import CacheShape, Piece
 from kvd_vllm.memory import logger
 from kvd_vllm.options import Options
@@ -115,15 +116,18 @@ class Link(Index, Source):
 
         return len(told) if opened and all(map(drop, opened)) else 0
 
-    def retain(self, digests: Sequence[bytes], seconds: float) -> int | None:
+    def hint(self, digests: Sequence[bytes], wish: Wish) -> int | None:
         opened = self._caches
         if not opened:
             return None
 
         def tell() -> int | None:
-            # An older kvd retains nothing.
+            # An older kvd knows no such hint.
             with contextlib.suppress(kvd_client.InvalidArgument):
-                return min([each.retain(digests, seconds, timeout=self._budget) for each in opened])
+                try:
+                    return min([each.hint(wish.hint, digests, wish.seconds, self._budget) for each in opened])
+                except (kvd_client.QuotaExceeded, kvd_client.WouldBlock):
+                    return 0
             return None
 
         return self._ask(tell)

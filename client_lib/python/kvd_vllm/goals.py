@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import kvd_client
+from kvd_client import Hint
 
 if TYPE_CHECKING:
     from vllm.v1.request import Request
@@ -27,8 +29,7 @@ class Goals(NamedTuple):
 
 def goals_of(request: Request) -> Goals:
     """kvd_ttft_s, kvd_tbt_s and kvd_gap_s in seconds, kvd_slo_class by its name."""
-    parameters = request.sampling_params
-    given = (parameters.extra_args if parameters is not None else None) or {}
+    given = _given(request)
     name = given.get("kvd_slo_class")
     return Goals(
         _goal(given, "kvd_ttft_s"),
@@ -38,18 +39,58 @@ def goals_of(request: Request) -> Goals:
     )
 
 
-def retain_s(request: Request) -> float | None:
-    """How long what the request leaves is wanted after its end: kvd_retain_s in seconds, or the hint
-    of an orchestrator (Request.kv_hints), an action "retain" whose payload has `ttl_s`. 0: no longer
-    than anything else; None: nothing is said."""
-    parameters = request.sampling_params
-    given = (parameters.extra_args if parameters is not None else None) or {}
-    said = _seconds(given, "kvd_retain_s")
-    hints = getattr(request, "kv_hints", None)
-    for action in hints.actions if hints is not None else ():
-        if said is None and action.action_type == "retain":
+class Wish(NamedTuple):
+    """What is to become of blocks of a request; seconds: of a retention and a prefetch."""
+
+    hint: Hint
+    seconds: float = 0.0
+
+    @property
+    def keeps(self) -> bool:
+        return self.hint == Hint.PIN or (self.hint == Hint.RETAIN and self.seconds > 0)
+
+
+_AFTERWARDS = {each.name.lower(): each for each in Hint if each != Hint.PREFETCH}
+
+
+def wish_after(request: Request) -> Wish | None:
+    """What is to become of what the request leaves: kvd_retain_s in seconds, where 0 is no longer than
+    anything else, kvd_pin, kvd_demote, or the hint of an orchestrator (Request.kv_hints), an action whose
+    type is the name of a Hint. The first that is said counts; None: nothing is."""
+    given = _given(request)
+    seconds = _seconds(given, "kvd_retain_s")
+    if seconds is not None:
+        return Wish(Hint.RETAIN, seconds)
+    if isinstance(given.get("kvd_pin"), bool):
+        return Wish(Hint.PIN if given["kvd_pin"] else Hint.UNPIN)
+    if given.get("kvd_demote") is True:
+        return Wish(Hint.DEMOTE)
+    for action in _actions(request):
+        hint = _AFTERWARDS.get(action.action_type)
+        seconds = _seconds(action.payload, "ttl_s") if hint == Hint.RETAIN else 0.0
+        if hint is not None and seconds is not None:
+            return Wish(hint, seconds)
+    return None
+
+
+def prefetch_s(request: Request) -> float | None:
+    """How long the prompt is wanted in kvd's DRAM from the request's arrival on, also what only kvd's
+    disk has: kvd_prefetch_s in seconds, or an action "prefetch" whose payload has `ttl_s`."""
+    said = _seconds(_given(request), "kvd_prefetch_s")
+    for action in _actions(request):
+        if said is None and action.action_type == "prefetch":
             said = _seconds(action.payload, "ttl_s")
-    return said
+    return said or None
+
+
+def _given(request: Request) -> dict[str, Any]:
+    parameters = request.sampling_params
+    return (parameters.extra_args if parameters is not None else None) or {}
+
+
+def _actions(request: Request) -> Sequence[Any]:
+    hints = getattr(request, "kv_hints", None)
+    return hints.actions if hints is not None else ()
 
 
 def _goal(given: dict[str, Any], name: str) -> int:

@@ -13,9 +13,11 @@ from collections.abc import Callable, Collection, Iterable, Sequence, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+import kvd_client
+
 from kvd_vllm import handoffs
-from kvd_vllm.copies import Copies, Forgotten, Index, Labels, NotYet, Open, Retained, Wanted
-from kvd_vllm.goals import retain_s
+from kvd_vllm.copies import Copies, Forgotten, Hinted, Index, Labels, NotYet, Open, Wanted
+from kvd_vllm.goals import Wish, prefetch_s, wish_after
 from kvd_vllm.groups import Groups, Place, Tables, blocks_at
 from kvd_vllm.handoffs import Handoff
 from kvd_vllm.naming import Names
@@ -112,7 +114,7 @@ class Planner:
         self.names = Names(len(windows), block_tokens, clock, patience_s)
         self.copies = Copies(clock, patience_s)
         self._forgotten = Forgotten(index, clock)
-        self._retained = Retained(index)
+        self._hinted = Hinted(index)
         self.deadlines = handoffs.Deadlines(index.drop, handoff_s)
         self._cached: object = None  # vLLM's prefix cache; a new object each time it is emptied
         self._requests: dict[str, Known] = {}
@@ -137,6 +139,7 @@ class Planner:
     def add(self, request: Request) -> None:
         self._requests[request.request_id] = Known(request, handoff=handoffs.read(request))
         self.names.add(request)
+        self._prefetch(self._requests[request.request_id])
 
     @property
     def requests(self) -> list[Request]:
@@ -297,7 +300,7 @@ class Planner:
         if self.announcer is not None:
             self.announcer.allow(self._prefixes and self._loads and self.names.is_plain)
         self._forgotten.tell_late(is_idle=not output.num_scheduled_tokens)
-        kept, missed = self._retained.tell(self.copies.is_open)
+        kept, missed = self._hinted.tell(self.copies.is_open)
         self.stats.add("retained_blocks", kept)
         self.stats.add("unretained_blocks", missed)
         transfers = self.copies.take_begun()
@@ -364,22 +367,32 @@ class Planner:
                 self._store(known, done, tables)
             if known.park is not None:
                 self._let_go(known.park)
-            self._retain(known, tables)
+            self._hint(known, tables)
         self.names.finish(name)
 
     def has_work(self) -> bool:
         """Whether the engine has to make steps though it has no request left."""
         is_news = self.announcer is not None and self.announcer.has_news()
-        return bool(self.copies or self._retained) or self._forgotten.is_work or is_news
+        return bool(self.copies or self._hinted) or self._forgotten.is_work or is_news
 
     # ---- within ----
 
-    def _retain(self, known: Known, tables: Tables) -> None:
-        """Has what the request left kept for its next turn, as it said."""
-        seconds, request = retain_s(known.request), known.request
-        if seconds is not None and known.stored > 0 and self._may_share(known):
+    def _hint(self, known: Known, tables: Tables) -> None:
+        """Has what the request left kept for its next turn, or let go first, as it said."""
+        wish, request = wish_after(known.request), known.request
+        if wish is not None and known.stored > 0 and self._may_share(known):
             names = self.names.digests(request, blocks_at(tables, 0, known.stored))
-            self._retained.add(Wanted(names, seconds, self.copies.open_of(request.request_id)))
+            self._hinted.add(Wanted(names, wish, self.copies.open_of(request.request_id)))
+
+    def _prefetch(self, known: Known) -> None:
+        """Has the prompt in kvd's DRAM before its turn comes, as the request said."""
+        seconds, request = prefetch_s(known.request), known.request
+        if seconds is None or request.lora_request is not None:
+            return  # an adapter's blocks have no names before the worker has told them
+        limit = self._blocks_to_look_up(known)
+        if limit > 0:
+            names = self.names.digests(request, self._groups.places_ahead(limit))
+            self._hinted.add(Wanted(names, Wish(kvd_client.Hint.PREFETCH, seconds), []))
 
     def _can_store(self, known: Known) -> bool:
         """Whether its blocks hold what its tokens stand for."""

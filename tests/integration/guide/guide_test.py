@@ -205,7 +205,8 @@ class Lists(unittest.TestCase):
     def test_pages_name_metrics_that_there_are(self) -> None:
         known = set(re.findall(r"^\| `(kvd_\w+)`", reference.metrics_table(BINARIES), re.M))
         others = {"kvd_client", "kvd_sglang", "kvd_vllm", "kvd_digest",  # no metrics
-                  "kvd_ttft_s", "kvd_tbt_s", "kvd_gap_s", "kvd_retain_s"}  # fmt: skip
+                  "kvd_ttft_s", "kvd_tbt_s", "kvd_gap_s", "kvd_retain_s",
+                  "kvd_pin", "kvd_demote", "kvd_prefetch_s"}  # fmt: skip
         for path in DOCS.glob("*.md"):
             named = set(re.findall(r"`(kvd_\w+)[`{]", path.read_text()))
             self.assertLessEqual({n for n in named if not n.startswith("kvd_last")} - others, known,

@@ -46,6 +46,7 @@ STEPS = int(os.environ.pop("KVD_STEPS", "4000"))
 SEEDS = [int(each) for each in os.environ.pop("KVD_SEED", "1 2 3 4 5").split()]
 PARK_ONLY = {"prefixes": False}
 BLOCK, PART = LAYERS * PAGE, 64  # bytes of a block; blocks of another engine's copy
+SLOT = 4096  # what a block takes in kvd
 # The sets of windows of KV cache groups: one looks back at all tokens and one at 64, as in most models
 # that have windows; several of both kinds; windows alone; none.
 WINDOWS = ((64, 0), (64, 0, 100, 0), (64,), (0, 0))
@@ -264,6 +265,38 @@ class NoModel(unittest.TestCase):
         self.assertGreater(all_of_them, 0)
         self.assertTrue(poll_until(lambda: retained() == 0), "they are not let go")
         self.assertEqual(rig.counts.get("unretained_blocks", 0), 0)
+        rig.check_answers()
+
+    def test_prompts_are_pinned_demoted_and_prefetched(self) -> None:
+        """By the API's vllm_xargs, or by an orchestrator's hint."""
+        folder = self.enterContext(tempfile.TemporaryDirectory(prefix="kvd-hints-"))
+        disk = f'[disk]\npath = "{folder}"\nsize = "64MiB"\nfloor = "0"\n[load]\npolicy = "always"\n'
+        kvd = self.enterContext(KvdProcess(slabs=16, dram_slabs=1, extra=disk))
+        rig = self.rig(kvd, KvdScheduler, SEEDS[0], blocks=60)
+        shown = lambda: kvd.get("/v1/cache")  # noqa: E731
+        prompt = [rig.random.randrange(3, 1900) for _ in range(200)]
+
+        def ask(first: int, *actions: str, **said: Any) -> None:
+            name = rig.add([first, *prompt], 10, **said)
+            hints = [types.SimpleNamespace(action_type=each, payload={}) for each in actions]
+            rig.scheduler.requests[name].kv_hints = types.SimpleNamespace(actions=hints)
+            rig.run_dry()
+
+        for pin, unpin in (({"kvd_pin": True}, {"kvd_pin": False}), ("pin", "unpin")):
+            before = rig.counts.get("retained_blocks", 0)
+            ask(3, **pin) if isinstance(pin, dict) else ask(3, pin)
+            self.assertTrue(poll_until(lambda: shown()["retained"]["bytes"] == 6 * SLOT), "not pinned")
+            self.assertEqual(rig.counts["retained_blocks"], before + 6)
+            ask(3, **unpin) if isinstance(unpin, dict) else ask(3, unpin)
+            self.assertTrue(poll_until(lambda: shown()["retained"]["bytes"] == 0), "not let go")
+        ask(4, kvd_demote=True)
+        self.assertTrue(poll_until(lambda: shown()["disk"]["stores"] >= 6), "not written")
+        for first in range(10, 10 + 2 * (2 << 20) // SLOT // 6):
+            ask(first)
+        loads = shown()["disk"]["loads"]
+        ask(4, kvd_prefetch_s=60)
+        self.assertTrue(poll_until(lambda: shown()["retained"]["bytes"] == 6 * SLOT), "not there in time")
+        self.assertGreaterEqual(shown()["disk"]["loads"], loads + 6)
         rig.check_answers()
 
     def test_what_has_no_share_is_counted_and_nothing_waits_for_kvd(self) -> None:
