@@ -36,7 +36,7 @@ class Readme(unittest.TestCase):
             "KVD_PATHS_RUNTIME_DIR": f"{folder}/kvd", "KVD_ENDPOINT": f"{folder}/kvd/attach.sock",
             "KVD_ADMIN_PORT": str(free_port()), "KVD_METRICS_PORT": str(free_port()),
         }  # fmt: skip
-        del environment["PYTHONPATH"]
+        del environment["PYTHONPATH"], environment["KVD_CLIENT_LIBRARY"]  # the wheel brings its own
         subprocess.run(["sh", PACKAGE / "wheel.sh", folder / "wheels", "kvd-client", "kvd-vllm", "kvd-server"],
                        env=environment, check=True)  # fmt: skip
         make = f"import other_models, pathlib; other_models.write_speaking(pathlib.Path({str(folder / 'model')!r}))"
