@@ -76,7 +76,8 @@ Result<kvd_client::Region> Regions::reserve(std::uint64_t bytes, Nanoseconds tim
                               link_.clock().now() + kReturnTimeout);
           return mapping.error();
         }
-        return keep({{RegionId(id), session, {}}, std::move(*mapping), RegionBook::Parts()});
+        RegionBook::Grant grant{RegionId(id), session, {}};
+        return keep({std::move(grant), std::move(*mapping), RegionBook::Parts()});
       });
 }
 
