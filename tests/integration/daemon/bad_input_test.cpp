@@ -92,7 +92,7 @@ struct Damage {
 
 TEST_F(BadInput, ADamagedFrameGetsItsCode) {
   const Damage damages[] = {{"version", 4, 9, ErrorCode::kUnsupported},
-                            {"unknown type", 6, 60, ErrorCode::kUnsupported},
+                            {"unknown type", 6, 99, ErrorCode::kUnsupported},
                             {"length", 8, 57, ErrorCode::kInvalidArgument},
                             {"reserved", 12, 1, ErrorCode::kInvalidArgument},
                             {"timeout", 55, 0x7f, ErrorCode::kInvalidArgument}};
