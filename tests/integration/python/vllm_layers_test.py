@@ -14,9 +14,9 @@ from unittest import mock
 import ctest
 
 from kvd_vllm.layers.placement import (
-    MOST_WINDOWS, NoRoom, Placement, Running, interleaved, least_pages, place,
+    MOST_WINDOWS, NoRoom, Placement, Running, interleaved, least_pages, place, streamed,
 )  # fmt: skip
-from kvd_vllm.layers.table import Copy, Plan, Table
+from kvd_vllm.layers.table import Copy, LayerPlan, Plan, Table
 
 TOKENS, LAYERS = 4, 5
 NAMES, REQUESTS = 40, 3
@@ -54,6 +54,21 @@ class ThePlacement(unittest.TestCase):
         with self.assertRaises(NoRoom):
             place(one, LAYERS, 9, TOKENS)
 
+    def test_keeps_to_a_plan_where_it_fits(self) -> None:
+        batch = [Running((1, 2, 3), 11, 12, "a"), Running((4, 5), 7, 8, "b")]
+        every = frozenset(range(LAYERS))
+        found = place(batch, LAYERS, 100, TOKENS, {"a": 2, "b": 0})
+        self.assertEqual(found.resident, [every - {1, 3}, every])
+        self.assertEqual((streamed(LAYERS, 2), streamed(LAYERS, 0)), ({1, 3}, frozenset()))
+        # Nothing is known of one: it stays where there is room, and streams where not.
+        self.assertEqual(place(batch, LAYERS, 100, TOKENS, {"a": 2}).resident[1], every)
+        self.assertEqual(place(batch, LAYERS, 22, TOKENS, {"a": 2}).resident[1], frozenset())
+        # Without room for the plan all go alike.
+        alike = place(batch, LAYERS, 14, TOKENS, {"a": 0, "b": 0})
+        self.assertEqual(len(set(alike.resident)), 1)
+        with self.assertRaises(NoRoom):
+            place(batch, LAYERS, 3, TOKENS, {"a": 0, "b": 0})
+
     def test_fits_whatever_the_requests_if_there_are_the_least_pages(self) -> None:
         source = random.Random(5)
         for _ in range(2000):
@@ -76,7 +91,7 @@ JUNK = Block((-1,) * TOKENS)  # what a request writes after it has read junk is 
 
 class Hbm:
     """Pages and rows. Plays a plan in the order in which a worker's copies and a layer's kernels run; a
-    staged layer's window is filled as soon as the worker may fill it, or too `early` by a layer. A load
+    staging page is filled as soon as the worker may fill it, or too `early`: before it is read. A load
     is over as soon as it has begun, or as `late` as it may be: when its layer is read. Of the loads
     `losses` are lost, and junk may come into their pages long after."""
 
@@ -113,32 +128,31 @@ class Hbm:
         self.store(plan.out)
         self.load(plan.back)
         lost = plan.names_on(self.lost & {copy.page for copy in plan.back}, 0)
-        staged = [at for at, each in enumerate(plan.layers) if each.is_staged]
-        loads: dict[int, list[Copy]] = {}
+        loads: list[list[Copy]] = [[] for _ in plan.layers]
 
-        def fetch(at: int) -> None:
-            loads[at] = plan.layers[at].fetch
+        def fetch(at: int, copies: list[Copy]) -> None:
+            loads[at] += copies
             if not self.late:
-                self.load(loads.pop(at))
+                self.load(copies)
 
-        def fetch_next() -> None:
-            if staged:
-                fetch(staged.pop(0))
+        def fetch_later(each: LayerPlan) -> None:
+            for later, copies in each.then.items():
+                fetch(later, copies)
 
         for at, each in enumerate(plan.layers):
-            if not each.is_staged:
-                fetch(at)
-        for _ in range(plan.windows + self.early):
-            fetch_next()
+            fetch(at, each.fetch)
         for at, each in enumerate(plan.layers):
             write(at)
-            self.load(loads.pop(at, []))
-            lost |= plan.names_on(self.lost & {copy.page for copy in each.fetch}, at)
+            if self.late:
+                self.load(loads[at])
+            lost |= plan.names_on(self.lost & {copy.page for copy in loads[at]}, at)
             self.let_junk_in()
+            if self.early:
+                fetch_later(each)
             read(at)
             self.store(each.store)
-            if each.is_staged:
-                fetch_next()
+            if not self.early:
+                fetch_later(each)
         for row in plan.dead:
             del self.rows[row]
         return lost
@@ -199,7 +213,7 @@ class Engine:
                 continue
             self.live[number] += [self.free.pop(0) for _ in range(new)]
             self.done[number], self.most[number] = after, max(after, self.most[number])
-            requests[number] = Running(tuple(self.live[number]), before, after)
+            requests[number] = Running(tuple(self.live[number]), before, after, str(number))
         if requests:
             self.play(requests)
 
@@ -209,14 +223,14 @@ class Engine:
             self.hbm.lost = set()
         self.table.set_aside(set(self.hbm.lost))
         plan = self.table.step(requests, self.placer(requests, LAYERS, self.table.pages, TOKENS))
-        self.fetched += sum(len(each.fetch) for each in plan.layers)
+        self.fetched += sum(len(some) for each in plan.layers for some in (each.fetch, *each.then.values()))
         misled: set[int] = set()
 
         def write(layer: int) -> None:
-            for names, before, after in requests:
+            for names, before, after, _ in requests:
                 for name in names[-(-before // TOKENS) : -(-after // TOKENS)]:
                     self.words[layer, name] = [0] * TOKENS
-            for number, (names, before, after) in by_number.items():
+            for number, (names, before, after, _) in by_number.items():
                 for token in range(before, after):
                     name, at = names[token // TOKENS], token % TOKENS
                     self.word += 1
@@ -228,7 +242,7 @@ class Engine:
                     self.hbm.pages[page] = Block(tuple(held))
 
         def read(layer: int) -> None:
-            for number, (names, _, after) in by_number.items():
+            for number, (names, _, after, _) in by_number.items():
                 for at, name in enumerate(names[: -(-after // TOKENS)]):
                     count = min(TOKENS, after - at * TOKENS)
                     held = list(self.hbm.pages[plan.layers[layer].pages[name]].words[:count])
@@ -268,6 +282,20 @@ class AtRandom:
         return Placement(some, self.source.randint(1, MOST_WINDOWS))
 
 
+class AsPlanned(AtRandom):
+    """Distances for most requests, others every few steps."""
+
+    planned: dict[str, int]
+    steps = 0
+
+    def __call__(self, requests: list[Running], layers: int, pages: int, tokens: int) -> Placement:
+        if self.steps % 7 == 0:
+            some = [each.request for each in requests if self.source.random() < 0.8]
+            self.planned = {each: self.source.randint(0, LAYERS) for each in some}
+        self.steps += 1
+        return place(requests, layers, pages, tokens, self.planned)
+
+
 SEEDS, STEPS = range(10), 400
 
 
@@ -293,6 +321,12 @@ class TheTable(unittest.TestCase):
             engine = self.played(AtRandom(seed), seed, pages=(LAYERS + 2) * NAMES, late=seed % 2 == 0)
             self.assertEqual(engine.wrong, 0, seed)
             self.assertGreater(engine.fetched, 1000)
+
+    def test_finds_it_by_plans_that_come_and_go(self) -> None:
+        for seed in SEEDS[:4]:
+            for pages in (PAGES, PAGES + 10, 2 * PAGES):
+                engine = self.played(AsPlanned(seed), seed, pages=pages, late=seed % 2 == 0)
+                self.assertEqual(engine.wrong, 0, (seed, pages))
 
     def with_losses(self, seed: int, keeps: bool) -> Engine:
         """Blocks that are being written make way as well."""
@@ -343,7 +377,11 @@ class TheTable(unittest.TestCase):
             full, is_next = before + 1 == TOKENS, before == TOKENS
             self.assertEqual(plan.out, [])
             self.assertEqual([len(each.store) for each in plan.layers], [full] * LAYERS)
-            self.assertEqual([len(each.fetch) for each in plan.layers], [is_next] * LAYERS)
+            first, *others = plan.layers
+            self.assertEqual(([len(first.fetch)], [each.fetch for each in others]), ([is_next], [[]] * (LAYERS - 1)))
+            later = [{at + 1: [Copy]} if is_next else {} for at in range(LAYERS - 1)]
+            found = [{at: [type(copy) for copy in some] for at, some in each.then.items() if some} for each in plan.layers]
+            self.assertEqual(found, [*later, {}])
 
     def test_does_not_fit_where_the_placement_does_not(self) -> None:
         table = Table(LAYERS, 11, TOKENS)
