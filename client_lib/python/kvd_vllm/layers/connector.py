@@ -123,9 +123,8 @@ class LayersConnector(KVConnectorBase_V1):
         session = functools.partial(_session_of, client)
         rows = Rows(open_cache, session, pages, self._options.load_timeout_s, logger.warning)
         table = Table(len(layers), self._pages, self._tokens)
-        plans = Plans(functools.partial(
-            client.place_layers, layers=len(layers), block_tokens=self._tokens, block_bytes=self._page
-        ))  # fmt: skip
+        ask = functools.partial(client.place_layers, block_tokens=self._tokens, block_bytes=self._page)
+        plans = Plans(ask, len(layers))
         self._streams = Streams(table, rows, plans, layers, first, self._names, self._tokens)
         logger.info(
             "kvd: layers are streamed: %d blocks of %d layers over %d pages of %d bytes",

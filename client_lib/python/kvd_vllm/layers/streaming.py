@@ -75,10 +75,11 @@ class Streams:
     def save(self, layer: str) -> None:
         """After the attention of a layer. Then its staging pages are those of later layers, where new tokens
         are written before anything asks whether they may."""
-        each = self._plan.layers[self._layers[layer]]
+        each, since = self._plan.layers[self._layers[layer]], time.monotonic()
         self._store(each.store)
         for later, copies in each.then.items():
             self._fetch(later, copies)
+        self._waited_s += time.monotonic() - since
 
     def end(self) -> None:
         """After the forward pass."""
