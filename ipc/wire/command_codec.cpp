@@ -216,6 +216,9 @@ Fault check(const LayersBody& body) {
   if (body.reserved != 0) return "layers: reserved field is not zero";
   if (body.count > kMaxLayersRequests) return "layers: more than 1024 requests";
   if (body.layers == 0 || body.layers > kMaxLayers) return "layers: a model has 1 to 1024 layers";
+  if (std::uint64_t{body.layers} * body.count > kMaxLayersInAll) {
+    return "layers: all requests together have more than 65,536 layers: ask about fewer";
+  }
   if (body.block_tokens == 0 || body.block_tokens > kMaxScheduleBlockTokens) {
     return "layers: a block has 1 to 2^20 tokens";
   }
@@ -231,7 +234,7 @@ Fault check(const LayersBody& body) {
 
 Fault check(const LayersRequest& request) {
   if (request.request == 0) return "layers: request id 0 is reserved";
-  return request.tokens > kMaxTokens ? "layers: a request of more than 2^40 tokens" : nullptr;
+  return request.tokens > kMaxLayersTokens ? "layers: a request of more than 2^32 tokens" : nullptr;
 }
 
 bool is_goal(std::uint64_t ns) { return ns <= std::uint64_t{kMaxTimeoutNs}; }

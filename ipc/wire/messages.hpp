@@ -677,6 +677,9 @@ static_assert(sizeof(ScheduleReplyBody) == 16);
 /// The most requests whose layers are planned together.
 constexpr std::uint32_t kMaxLayersRequests = 1024;
 constexpr std::uint64_t kMaxLayersBlocks = std::uint64_t{1} << 40;
+constexpr std::uint64_t kMaxLayersTokens = std::uint64_t{1} << 32;
+/// The most layers of all requests of a question together.
+constexpr std::uint64_t kMaxLayersInAll = 65536;
 
 /// A request of an engine that streams layers and places its blocks itself.
 struct LayersRequest {

@@ -1,6 +1,8 @@
 #include "kvd/core/deciding/layer_plans.hpp"
 
 #include <algorithm>
+#include <chrono>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -11,6 +13,9 @@ namespace kvd::core {
 namespace {
 
 constexpr const char* kFallback = "batch_uniform";
+/// CPU time of a plan for an engine that places its blocks: any engine may ask, and others wait for
+/// the solver.
+constexpr Nanoseconds kLayersTime = std::chrono::milliseconds(50);
 
 void take_figures(LayerPlan& plan, const planner::PlacementDecision& decision) {
   plan.step_s = decision.latency.count();
@@ -19,31 +24,37 @@ void take_figures(LayerPlan& plan, const planner::PlacementDecision& decision) {
   plan.gap = plan.step_s > 0 ? 1 - decision.lower_bound.count() / plan.step_s : 0;
 }
 
-void ask_layers(LayersPlaced& own, const PlanLayers& asked, double fetch_rate) {
-  own.asked_for.clear();
-  own.snapshot = {};
-  own.snapshot.model.compute.assign(
-      asked.layers, planner::Seconds(asked.step) / static_cast<double>(asked.layers));
-  own.snapshot.model.per_block =
+/// What the policy is asked, and of whom: LayersPlaced::asked_for.
+planner::PlacementSnapshot ask_layers(LayersPlaced& own, const PlanLayers& asked,
+                                      double fetch_rate) {
+  planner::PlacementSnapshot snapshot;
+  snapshot.model.compute.assign(asked.layers,
+                                planner::Seconds(asked.step) / static_cast<double>(asked.layers));
+  snapshot.model.per_block =
       planner::Seconds(static_cast<double>(asked.block_bytes.value) / fetch_rate);
-  own.snapshot.capacity = asked.capacity;
-  own.snapshot.block_tokens = asked.block_tokens;
-  own.snapshot.open_blocks = true;
+  snapshot.capacity = asked.capacity;
+  snapshot.block_tokens = asked.block_tokens;
+  snapshot.open_blocks = true;
+  std::map<RequestId, std::uint32_t> before;
+  if (own.layers == asked.layers) {
+    for (const PlaceReply::Entry& entry : own.plan) before[entry.request] = entry.distance;
+  }
+  own.layers = asked.layers;
+  own.asked_for.clear();
   for (const PlanLayers::Request& each : asked.requests) {
-    own.asked_for.push_back(each.request);
-    planner::PlacementRequest& one = own.snapshot.requests.emplace_back();
+    planner::PlacementRequest& one = snapshot.requests.emplace_back();
     one.tokens = each.tokens;
     one.blocks =
         Blocks((each.tokens + asked.block_tokens - Tokens(1)).value / asked.block_tokens.value);
-    const auto before = std::find_if(own.plan.begin(), own.plan.end(), [&](const auto& entry) {
-      return entry.request == each.request;
-    });
-    const auto layers = static_cast<std::int32_t>(asked.layers);
-    if (before == own.plan.end() || before->distance > asked.layers) continue;
+    own.asked_for.push_back({each.request, 0, one.blocks});
+    const auto known = before.find(each.request);
+    if (known == before.end()) continue;
     one.current.emplace();
-    if (before->distance == 0) continue;
-    one.current = planner::distance_layers(layers, static_cast<std::int32_t>(before->distance));
+    if (known->second == 0) continue;
+    one.current = planner::distance_layers(static_cast<std::int32_t>(asked.layers),
+                                           static_cast<std::int32_t>(known->second));
   }
+  return snapshot;
 }
 
 }  // namespace
@@ -312,13 +323,18 @@ void LayerPlans::on_layers(const Command& command, const PlanLayers& asked) {
   LayersPlaced& own = before ? *before : session.layers.emplace<LayersPlaced>();
   std::erase_if(own.plan, [&](const auto& entry) { return !named.contains(entry.request); });
   context_.reply(command, PlaceReply{own.plan, asked.capacity});
-  if (session.plan.asked || asked.requests.empty()) return;
-  session.plan.asked = true;
-  ++session.plan.number;
+  LayerPlan& plan = session.plan;
+  if (own.plan.empty()) plan.adopted.clear();
+  if (plan.asked || asked.requests.empty()) return;
+  plan.asked = true;
+  plan.policy = context_.tuning.placement.policy;
+  ++plan.number;
   ++context_.counters.plans;
-  ask_layers(own, asked, knowledge_.fetch_rate(session.info.devices.first()));
-  context_.emit(SolvePlacement{session.id, session.plan.number, false,
-                               context_.tuning.placement.policy, own.snapshot, placement_config()});
+  planner::PlacementConfig config = placement_config();
+  config.budget_time = kLayersTime;
+  const double rate = knowledge_.fetch_rate(session.info.devices.first());
+  context_.emit(SolvePlacement{session.id, plan.number, false, plan.policy,
+                               ask_layers(own, asked, rate), config});
 }
 
 // A batch that does not fit has no plan: the engine goes by its own rule.
@@ -333,14 +349,15 @@ void LayerPlans::adopt_layers(Session& session, LayersPlaced& own,
     return;
   }
   if (!decision->feasible) return;
-  const auto layers = static_cast<std::int64_t>(own.snapshot.model.layers());
-  for (std::size_t i = 0; i < decision->placement.size(); ++i) {
+  const auto layers = std::int64_t{own.layers};
+  own.plan = std::move(own.asked_for);
+  for (std::size_t i = 0; i < own.plan.size() && i < decision->placement.size(); ++i) {
     const planner::Candidate& placed = decision->placement[i];
+    own.plan[i].distance = static_cast<std::uint32_t>(placed.distance.value_or(0));
     const auto resident = layers - static_cast<std::int64_t>(placed.offloaded.size());
-    own.plan.push_back({own.asked_for[i], static_cast<std::uint32_t>(placed.distance.value_or(0)),
-                        own.snapshot.requests[i].blocks * resident});
+    own.plan[i].resident = own.plan[i].resident * resident;
   }
-  plan.adopted = context_.tuning.placement.policy;
+  plan.adopted = plan.policy;
   plan.steps_left = decision->expires_in;
   take_figures(plan, *decision);
 }

@@ -117,7 +117,8 @@ bool Standstills::moves(Share share) {
   for (const auto& [id, session] : requests_.sessions()) {
     if (session.info.domain != share.domain || !session.on(share.device)) continue;
     if (session.life.dying || !session.life.responsive) continue;
-    if (session.iterations.stepping || session.plan.asked) return true;
+    if (session.iterations.stepping) return true;
+    if (session.streaming && session.plan.asked) return true;
   }
   // A silent engine of another domain is evicted for those that wait (silence.hpp).
   const auto is_ended = [&](const auto& entry) {

@@ -112,9 +112,9 @@ struct LayerPlan {
 
 /// Which layers of its running requests an engine that places its blocks keeps in HBM.
 struct LayersPlaced {
-  std::vector<RequestId> asked_for;  ///< the batch that the solver has
-  planner::PlacementSnapshot snapshot;
-  std::vector<PlaceReply::Entry> plan;  ///< the last one made
+  std::uint32_t layers = 0;                  ///< of the model
+  std::vector<PlaceReply::Entry> asked_for;  ///< whom the solver has, with the blocks of a layer
+  std::vector<PlaceReply::Entry> plan;       ///< the last one made
 };
 
 /// A `place` command that waits for the solver.

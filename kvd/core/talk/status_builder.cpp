@@ -174,8 +174,7 @@ PlanStatus StatusBuilder::plan_status(const Session& session) const {
       PlanStatus::Entry& shown = p.requests.emplace_back();
       shown.request = entry.request;
       shown.distance = entry.distance;
-      const auto layers = static_cast<std::uint32_t>(own->snapshot.model.layers());
-      for (std::uint32_t layer = entry.distance; layer != 0 && layer <= layers;
+      for (std::uint32_t layer = entry.distance; layer != 0 && layer <= own->layers;
            layer += entry.distance) {
         shown.in_dram.push_back(layer);
       }

@@ -120,7 +120,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadField{"LayersCountWraps", "layers", kBody + 32, 4, 0xffffffff},
         BadField{"LayersReserved", "layers", kBody + 36, 4, 1},
         BadField{"LayersRequestZero", "layers", kBody + 40, 8, 0},
-        BadField{"LayersTooManyTokens", "layers", kBody + 40 + 16 + 8, 8, kMaxTokens + 1},
+        BadField{"LayersTooManyTokens", "layers", kBody + 40 + 16 + 8, 8, kMaxLayersTokens + 1},
         BadField{"NeedsReserved", "needs", kBody + 52, 4, 1},
         BadField{"NeedsCount", "needs", kBody + 48, 4, 1},
         BadField{"NeedsSpaceZero", "needs", kBody, 8, 0},

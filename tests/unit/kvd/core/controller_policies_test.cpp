@@ -258,9 +258,14 @@ TEST(ControllerLayers, AnEngineThatPlacesItsBlocksHearsOfTheLastPlan) {
       << "alone it fits";
   EXPECT_TRUE(ask(about(20, both)).entries.size() == 1) << "the plan of before, of those named";
   EXPECT_TRUE(ask(about(20, both)).entries.empty()) << "a batch that does not fit has no plan";
-  const auto plans = world.controller->status(world.now).plans;
-  ASSERT_EQ(plans.size(), 1u);
-  EXPECT_EQ(plans[0].engine, engine);
+  (void)ask(about(300, both));
+  const auto shown = [&] { return world.controller->status(world.now).plans.at(0); };
+  EXPECT_EQ(shown().engine, engine);
+  EXPECT_EQ(shown().policy, "orbitflow");
+  EXPECT_EQ(shown().requests.size(), 2u);
+  EXPECT_TRUE(ask(about(300, {})).entries.empty()) << "all have ended";
+  EXPECT_TRUE(shown().requests.empty());
+  EXPECT_EQ(shown().policy, "");
 }
 
 TEST(ControllerLayers, RefusesWhatItCannotAnswer) {
