@@ -152,10 +152,8 @@ class Hinted:
         for wanted in self._waiting:
             if not any(map(is_open, wanted.copies)):
                 self._waiting.remove(wanted)
-                kept = self._index.hint(wanted.names, wanted.wish)
-                if kept is None or not wanted.wish.keeps:
-                    return 0, 0
-                return kept, len(wanted.names) - kept
+                kept = self._index.hint(wanted.names, wanted.wish) or 0
+                return (kept, len(wanted.names) - kept) if wanted.wish.keeps else (0, 0)
         return 0, 0
 
 

@@ -61,9 +61,10 @@ def wish_after(request: Request) -> Wish | None:
     seconds = _seconds(given, "kvd_retain_s")
     if seconds is not None:
         return Wish(Hint.RETAIN, seconds)
-    if isinstance(given.get("kvd_pin"), bool):
+    # vLLM's API makes numbers of true and false.
+    if given.get("kvd_pin") in (0, 1):
         return Wish(Hint.PIN if given["kvd_pin"] else Hint.UNPIN)
-    if given.get("kvd_demote") is True:
+    if given.get("kvd_demote") == 1:
         return Wish(Hint.DEMOTE)
     for action in _actions(request):
         hint = _AFTERWARDS.get(action.action_type)

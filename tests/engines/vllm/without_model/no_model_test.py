@@ -282,7 +282,7 @@ class NoModel(unittest.TestCase):
             rig.scheduler.requests[name].kv_hints = types.SimpleNamespace(actions=hints)
             rig.run_dry()
 
-        for pin, unpin in (({"kvd_pin": True}, {"kvd_pin": False}), ("pin", "unpin")):
+        for pin, unpin in (({"kvd_pin": 1}, {"kvd_pin": 0}), ("pin", "unpin")):
             before = rig.counts.get("retained_blocks", 0)
             ask(3, **pin) if isinstance(pin, dict) else ask(3, pin)
             self.assertTrue(poll_until(lambda: shown()["retained"]["bytes"] == 6 * SLOT), "not pinned")
