@@ -661,23 +661,24 @@ KVD_API kvd_status kvd_cache_retain(kvd_handle* handle, uint64_t cache, const ui
 typedef enum kvd_hint {
   KVD_HINT_RETAIN = 1,  /* kvd_cache_retain */
   KVD_HINT_PIN = 2,     /* the same without an end */
-  KVD_HINT_UNPIN = 3,   /* neither retained, pinned nor demoted any more */
-  KVD_HINT_DEMOTE = 4,  /* they leave DRAM before all others, until they are asked for again */
+  KVD_HINT_UNPIN = 3,   /* neither pinned, retained nor demoted any more */
+  KVD_HINT_DEMOTE = 4,  /* they leave DRAM before all others, until they are loaded or stored */
   KVD_HINT_PREFETCH = 5 /* they come to DRAM from below it, and are retained there */
 } kvd_hint;
 
 /* Says what is to come of blocks, 4096 at a time. *taken becomes of how many. Blocks that are not
  * in DRAM are skipped, but for a prefetch. time_ns is that of a retain or a prefetch, at most 24
- * hours, and 0 of the others. Pinned blocks are retained until they are unpinned or retained for a
- * time, or until no engine of the domain has been attached for cache.retain_most. Demoted ones are
- * written to disk first where there is one. Whoever loads or stores them makes them like any other.
- * Of a prefetch the leading blocks that kvd has are retained, and those that only the disk or
- * remote servers have are read one after the other while nobody waits for other reads, for time_ns
- * at most. *taken is how many are on their way; a lookup shows what has come. It ends with the
- * cache or the session, and with the first block that cannot be read. KVD_QUOTA_EXCEEDED: nothing
- * was pinned or prefetched, as more than cache.retain_share of the domain's DRAM would be retained.
- * KVD_WOULD_BLOCK: prefetches of 16384 blocks of this session wait. KVD_INVALID_ARGUMENT: also a
- * daemon that does not know the hint. */
+ * hours, and 0 of the others. Pinned blocks are retained until they are unpinned, whatever else is
+ * said of them, or until no engine of the domain has been attached for cache.retain_most. Demoted
+ * ones are offered to the disk at once where there is one; those that must make way before they are
+ * written are lost. Whoever loads or stores them makes them like any other. Of the others the last
+ * hint counts. Of a prefetch the leading blocks that kvd has are retained, and those that only the
+ * disk or remote servers have are read one after the other while nobody waits for other reads, for
+ * time_ns at most. *taken is how many are on their way; a lookup shows what has come. It ends with
+ * the cache or the session, and with the first block that cannot be read. KVD_QUOTA_EXCEEDED:
+ * nothing was pinned or prefetched, as more than cache.retain_share of the domain's DRAM would be
+ * retained. KVD_WOULD_BLOCK: prefetches of 16384 blocks of this session wait. KVD_INVALID_ARGUMENT:
+ * also a daemon that does not know the hint. */
 KVD_API kvd_status kvd_cache_hint(kvd_handle* handle, uint64_t cache, uint32_t hint,
                                   const uint8_t* digests, uint64_t count, uint64_t time_ns,
                                   uint64_t timeout_ns, uint64_t* taken);

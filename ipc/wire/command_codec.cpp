@@ -144,8 +144,8 @@ Fault check(const CacheOpenBody& body) {
 
 Fault check(const CacheBody& body) {
   if (body.cache == 0) return "cache: number 0 is reserved";
-  if (body.op < 1 || body.op > 8) {
-    return "cache: neither lookup, store, load, drop, retain, pin, demote nor prefetch";
+  if (body.op < 1 || body.op > 9) {
+    return "cache: neither lookup, store, load, drop, retain, pin, demote, prefetch nor unpin";
   }
   const auto op = static_cast<CacheOp>(body.op);
   if (op == CacheOp::kPrefetch && body.retain_ms == 0) return "cache: prefetch has a time";

@@ -449,6 +449,7 @@ enum class CacheOp : std::uint32_t {
   kPin = 6,
   kDemote = 7,
   kPrefetch = 8,
+  kUnpin = 9,
 };
 enum CacheFlags : std::uint32_t {
   kCachePark = 1u << 0,   ///< of a store

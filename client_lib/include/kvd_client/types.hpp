@@ -345,16 +345,17 @@ struct CacheChanges {
   std::vector<CacheChange> all;
 };
 
-/// The state of a copy between a region and the cache.
 /// What an engine says of cached blocks (Caches::hint).
 enum class Hint : std::uint32_t {
   kRetain = 1,  ///< they leave DRAM after all others of the domain, for a time; 0: not any more
   kPin = 2,     ///< the same until kUnpin, or until no engine of the domain has been here for long
   kUnpin = 3,   ///< they are like any other again
-  kDemote = 4,  ///< they leave DRAM before all others, and are written to disk where there is one
+  kDemote =
+      4,  ///< they leave DRAM before all others, and are offered to the disk; pinned ones stay
   kPrefetch = 5,  ///< they come to DRAM from below it, and are retained there for a time
 };
 
+/// The state of a copy between a region and the cache.
 enum class TicketState : std::uint8_t {
   kPending = 0,
   kDone = 1,

@@ -161,7 +161,7 @@ class Cache:
         return self.hint(Hint.RETAIN, digests, seconds, timeout)
 
     def pin(self, digests: Sequence[bytes], timeout: float = _TIMEOUT_S) -> int:
-        """As retain(), but until unpin(), or until no engine of the domain has been attached for
+        """As retain(), but until unpin(), whatever else is said of them, or until no engine of the domain has been attached for
         cache.retain_most. Raises QuotaExceeded, and pins nothing, where more of the domain's DRAM
         would be retained than may be."""
         return self.hint(Hint.PIN, digests, 0.0, timeout)
@@ -171,8 +171,9 @@ class Cache:
         self.hint(Hint.UNPIN, digests, 0.0, timeout)
 
     def demote(self, digests: Sequence[bytes], timeout: float = _TIMEOUT_S) -> int:
-        """Blocks in DRAM leave it before all others of the domain, until somebody finds them, and
-        are written to disk where there is one. Returns how many."""
+        """Blocks in DRAM leave it before all others of the domain, until somebody loads or stores
+        them, and are offered to the disk at once where there is one: those that have to make way
+        before they are written are lost. Pinned ones stay. Returns how many are demoted."""
         return self.hint(Hint.DEMOTE, digests, 0.0, timeout)
 
     def prefetch(

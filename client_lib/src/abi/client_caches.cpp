@@ -278,7 +278,7 @@ Result<std::uint64_t> Caches::retain(std::uint64_t cache, std::span<const Digest
 Result<std::uint64_t> Caches::hint(std::uint64_t cache, Hint hint, std::span<const Digest> digests,
                                    Duration time, Duration timeout) {
   using Op = kvd::wire::CacheOp;
-  constexpr Op kOps[] = {Op::kRetain, Op::kPin, Op::kRetain, Op::kDemote, Op::kPrefetch};
+  constexpr Op kOps[] = {Op::kRetain, Op::kPin, Op::kUnpin, Op::kDemote, Op::kPrefetch};
   const std::uint32_t number = static_cast<std::uint32_t>(hint) - 1;
   if (number >= std::size(kOps)) return Error{ErrorCode::kInvalidArgument, "no such hint"};
   const bool has_time = hint == Hint::kRetain || hint == Hint::kPrefetch;

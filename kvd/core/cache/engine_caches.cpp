@@ -306,6 +306,9 @@ bool EngineCaches::on_blocks(const Command& command, const CacheBlocks& asked) {
     case CacheBlocks::Op::kPin:
       hints_.pin(command, cache->space, asked);
       return false;
+    case CacheBlocks::Op::kUnpin:
+      hints_.unpin(command, cache->space, asked);
+      return false;
     case CacheBlocks::Op::kDemote:
       hints_.demote(command, cache->space, asked);
       return false;

@@ -58,6 +58,7 @@ Bytes Hints::most(DomainId domain) const {
 void Hints::retain(const Command& command, const store::KeySpace& space, const CacheBlocks& asked) {
   seen_[space.domain] = context_.now;
   const TimePoint end = asked.retain.count() > 0 ? until(asked.retain) : TimePoint(0);
+  if (end == TimePoint(0)) end_prefetch(command.engine, space, asked);
   context_.reply(command, ValueReply{rows_.retain(space, asked.digests, end, most(space.domain))});
 }
 
@@ -72,8 +73,14 @@ void Hints::pin(const Command& command, const store::KeySpace& space, const Cach
   context_.reply(command, ValueReply{rows_.retain(space, asked.digests, TimePoint::max(), most)});
 }
 
+void Hints::unpin(const Command& command, const store::KeySpace& space, const CacheBlocks& asked) {
+  end_prefetch(command.engine, space, asked);
+  context_.reply(command, ValueReply{rows_.unpin(space, asked.digests)});
+}
+
 // What the disk's rule asks for counts as fulfilled: the engine knows better than the rule.
 void Hints::demote(const Command& command, const store::KeySpace& space, const CacheBlocks& asked) {
+  end_prefetch(command.engine, space, asked);
   const std::uint32_t least =
       std::min(context_.config.disk.admission.least, std::uint32_t{UINT16_MAX});
   context_.reply(command,
@@ -182,12 +189,24 @@ void Hints::on_read(std::span<const std::uint64_t> ended) {
 }
 
 // What is being read comes to DRAM all the same.
+template <class Ends>
+void Hints::end_those(Ends ends) {
+  std::erase_if(waiting_, ends);
+  if (!reading_ || !ends(*reading_)) return;
+  reading_.reset();
+  runs_.clear();
+}
+
 void Hints::end(EngineId engine) {
-  std::erase_if(waiting_, [engine](const Prefetch& each) { return each.engine == engine; });
-  if (reading_ && reading_->engine == engine) {
-    reading_.reset();
-    runs_.clear();
-  }
+  end_those([engine](const Prefetch& each) { return each.engine == engine; });
+}
+
+void Hints::end_prefetch(EngineId engine, const store::KeySpace& space, const CacheBlocks& asked) {
+  if (asked.digests.empty()) return;
+  end_those([&](const Prefetch& each) {
+    return each.engine == engine && each.by.space == space &&
+           each.digests.front() == asked.digests.front();
+  });
 }
 
 // ---- what is over -------------------------------------------------------------------------------

@@ -37,8 +37,9 @@ class Hints {
 
   /// Retains all blocks of the command that DRAM has, or none. The answer says how many are.
   void retain(const Command& command, const store::KeySpace& space, const CacheBlocks& asked);
-  /// The same until they are retained for a time. Refused where that would be too many.
+  /// The same until they are unpinned. Refused where that would be too many.
   void pin(const Command& command, const store::KeySpace& space, const CacheBlocks& asked);
+  void unpin(const Command& command, const store::KeySpace& space, const CacheBlocks& asked);
   void demote(const Command& command, const store::KeySpace& space, const CacheBlocks& asked);
   /// The leading blocks of `of`.chain come to DRAM, and are retained there. The answer says how
   /// many are on their way.
@@ -72,6 +73,10 @@ class Hints {
     return context_.now + std::min(retain, context_.config.retain.most);
   }
   [[nodiscard]] std::size_t waiting(EngineId engine) const;
+  /// The later hint counts: a prefetch of the engine that begins with the same block ends.
+  void end_prefetch(EngineId engine, const store::KeySpace& space, const CacheBlocks& asked);
+  template <class Ends>
+  void end_those(Ends ends);
   /// False: nothing more comes of it.
   [[nodiscard]] bool read(Prefetch& next);
 

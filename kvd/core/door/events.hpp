@@ -241,7 +241,17 @@ struct AskChanges {
 };
 /// What an engine that places its own blocks wants done with blocks. See EngineCaches.
 struct CacheBlocks {
-  enum class Op : std::uint8_t { kLookup, kStore, kLoad, kDrop, kRetain, kPin, kDemote, kPrefetch };
+  enum class Op : std::uint8_t {
+    kLookup,
+    kStore,
+    kLoad,
+    kDrop,
+    kRetain,
+    kPin,
+    kDemote,
+    kPrefetch,
+    kUnpin
+  };
   CacheId cache;
   Op op = Op::kLookup;
   bool park = false;  ///< for a store: the blocks stay until they are dropped or the session ends

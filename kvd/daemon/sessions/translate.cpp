@@ -135,7 +135,7 @@ Result<Body> from(const wire::CacheChangesBody& b) {
 Result<Body> from(const wire::CacheCommand& b) {
   using Op = core::CacheBlocks::Op;
   static_assert(static_cast<int>(wire::CacheOp::kLookup) == static_cast<int>(Op::kLookup) + 1 &&
-                static_cast<int>(wire::CacheOp::kPrefetch) == static_cast<int>(Op::kPrefetch) + 1);
+                static_cast<int>(wire::CacheOp::kUnpin) == static_cast<int>(Op::kUnpin) + 1);
   core::CacheBlocks asked{core::CacheId(b.body.cache),
                           static_cast<Op>(b.body.op - 1),
                           (b.body.flags & wire::kCachePark) != 0,

@@ -362,7 +362,8 @@ bool Cache::make_way(Tier tier, const Taker& taker, Bytes needed, ErrorCode refu
   const bool full = refused == ErrorCode::kOutOfMemory;
   if (!full && refused != ErrorCode::kQuotaExceeded) return false;
   if (make_room(taker.domain, tier, needed, taker.device) > Bytes(0)) return true;
-  return full && make_others_room(taker.domain, tier, needed, taker.device) > Bytes(0);
+  if (!full || spares_retained_) return false;
+  return make_others_room(taker.domain, tier, needed, taker.device) > Bytes(0);
 }
 
 pool::SlotGrant Cache::take(Tier tier, const Taker& taker, std::uint32_t count, std::size_t most) {

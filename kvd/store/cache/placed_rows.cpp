@@ -5,6 +5,11 @@
 namespace kvd::store {
 namespace {
 
+bool is_pinned(const Index& index, EntryId entry) {
+  const auto no_end = static_cast<double>(TimePoint::max().count());
+  return index.at(entry).retained && retained_until(index, entry) == no_end;
+}
+
 /// The most blocks of a chain that are expected, so that a longer lookup costs no more.
 constexpr std::size_t kMostOfChain = ExpectedChains::kPlaces / 2;
 
@@ -119,9 +124,17 @@ std::size_t PlacedRows::retain(const KeySpace& space, std::span<const Digest> di
                                TimePoint until, Bytes most) {
   const std::set<EntryId> there = in_dram(space, digests);
   Index& index = cache_.shelf(space.domain).index;
-  for (const EntryId entry : there) let_go(index, entry);
+  for (const EntryId entry : there) {
+    if (!is_pinned(index, entry)) let_go(index, entry);
+  }
   if (until == TimePoint(0) || retained_with(space, digests) > most) return 0;
   retain_more(space, digests, until);
+  return there.size();
+}
+
+std::size_t PlacedRows::unpin(const KeySpace& space, std::span<const Digest> digests) {
+  const std::set<EntryId> there = in_dram(space, digests);
+  for (const EntryId entry : there) let_go(cache_.shelf(space.domain).index, entry);
   return there.size();
 }
 
@@ -138,16 +151,18 @@ void PlacedRows::retain_more(const KeySpace& space, std::span<const Digest> dige
                              TimePoint until) {
   Index& index = cache_.shelf(space.domain).index;
   for (const EntryId entry : in_dram(space, digests)) {
-    if (index.at(entry).retained) continue;
+    const auto end = static_cast<double>(until.count());
+    if (index.at(entry).retained && retained_until(index, entry) >= end) continue;
     let_go(index, entry);
-    store::retain(index, entry, static_cast<double>(until.count()), bytes_of(space, entry));
+    store::retain(index, entry, end, bytes_of(space, entry));
   }
 }
 
 std::size_t PlacedRows::demote(const KeySpace& space, std::span<const Digest> digests,
                                std::uint16_t touches) {
-  const std::set<EntryId> there = in_dram(space, digests);
+  std::set<EntryId> there = in_dram(space, digests);
   Cache::Shelf& shelf = cache_.shelf(space.domain);
+  std::erase_if(there, [&](EntryId entry) { return is_pinned(shelf.index, entry); });
   for (const EntryId entry : there) {
     store::demote(shelf.index, entry, touches);
     cache_.consider_for_disk(space.domain, shelf, entry);

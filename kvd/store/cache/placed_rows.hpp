@@ -47,18 +47,20 @@ class PlacedRows {
   /// How many of these are named by no table and so count as cached.
   [[nodiscard]] std::size_t cached(const KeySpace& space, const std::vector<EntryId>& held);
   /// Blocks of these that are in DRAM leave it after all others of the domain, until the time
-  /// `until`; zero: they are like any other again. All of them are retained, or none, so that at
-  /// most `most` bytes of the domain are: a part of a conversation is worth little. Returns how
-  /// many are.
+  /// `until`; zero: they are like any other again. What has no end keeps none. All of them are
+  /// retained, or none, so that at most `most` bytes of the domain are: a part of a conversation is
+  /// worth little. Returns how many are.
   std::size_t retain(const KeySpace& space, std::span<const Digest> digests, TimePoint until,
                      Bytes most);
+  /// Retained and demoted ones are like any other again. Returns how many of these are in DRAM.
+  std::size_t unpin(const KeySpace& space, std::span<const Digest> digests);
   /// Bytes that the domain would have retained with those of these that are in DRAM.
   [[nodiscard]] Bytes retained_with(const KeySpace& space, std::span<const Digest> digests);
-  /// Retains those that are in DRAM and not retained yet, whatever that comes to.
+  /// Retains those that are in DRAM and not retained for as long yet, whatever that comes to.
   void retain_more(const KeySpace& space, std::span<const Digest> digests, TimePoint until);
-  /// Blocks of these that are in DRAM leave it before all others of the domain, until they are
-  /// asked for again. They are offered to the disk as if they had been asked for `touches` times.
-  /// Returns how many are demoted.
+  /// Blocks of these that are in DRAM, and not pinned, leave it before all others of the domain,
+  /// until they are loaded or stored again. They are offered to the disk as if they had been asked
+  /// for `touches` times. Returns how many are demoted.
   std::size_t demote(const KeySpace& space, std::span<const Digest> digests, std::uint16_t touches);
   /// Lets go what is due by the time of its domain, but of no more than `most` blocks.
   template <class TimeOf>

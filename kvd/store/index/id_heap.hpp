@@ -24,6 +24,10 @@ class IdHeap {
   }
   /// Precondition: the group is not empty.
   [[nodiscard]] double least_number(std::uint32_t group) const { return groups_[group][0].number; }
+  /// Precondition: in the group.
+  [[nodiscard]] double number(EntryId id, std::uint32_t group) const {
+    return groups_[group][place_[id.value] - 1].number;
+  }
   [[nodiscard]] bool empty(std::uint32_t group) const {
     return group >= groups_.size() || groups_[group].empty();
   }

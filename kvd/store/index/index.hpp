@@ -153,6 +153,10 @@ class Index {
     return first && index.retained_.least_number(0) <= now ? first : EntryId();
   }
   friend Bytes retained(const Index& index) { return index.retained_bytes_; }
+  /// Precondition: it is retained.
+  friend double retained_until(const Index& index, EntryId id) {
+    return index.retained_.number(id, 0);
+  }
   /// Returns the memories that have the block, whatever comes before it.
   friend TierSet tiers_of(Index& index, SpaceId space, const Digest& digest);
 

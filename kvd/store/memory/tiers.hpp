@@ -26,7 +26,8 @@ struct Taker {
   Bytes slot_bytes;         ///< of the class
   DeviceId device{};        ///< where HBM is taken
   std::uint32_t chain = 0;  ///< whose cached blocks do not make way for it (Entry::chain); 0: none
-  bool spares_retained = false;  ///< nor do blocks that somebody comes back for (Entry::retained)
+  /// Nor do retained blocks, nor those of other domains: what it takes is wanted by nobody yet.
+  bool spares_retained = false;
 };
 /// Slots of one device, of several that are taken.
 struct DeviceSlots {

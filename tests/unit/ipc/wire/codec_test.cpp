@@ -280,7 +280,9 @@ TEST(Codec, AFlagOfALookupIsNoneOfAStore) {
   EXPECT_EQ(code_of(CacheOp::kDemote, 0), ErrorCode::kOk);
   EXPECT_EQ(code_of(CacheOp::kPrefetch, 0, 1000), ErrorCode::kOk);
   EXPECT_EQ(code_of(CacheOp::kPrefetch, 0), ErrorCode::kInvalidArgument);
-  EXPECT_EQ(code_of(static_cast<CacheOp>(9), 0), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code_of(CacheOp::kUnpin, 0), ErrorCode::kOk);
+  EXPECT_EQ(code_of(CacheOp::kUnpin, 0, 1000), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code_of(static_cast<CacheOp>(10), 0), ErrorCode::kInvalidArgument);
 }
 
 TEST(Codec, TooManyEntriesAreNotEncoded) {

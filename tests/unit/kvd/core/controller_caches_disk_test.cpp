@@ -135,6 +135,49 @@ TEST_F(CachesOnDisk, WhatIsPrefetchedComesAndIsRetained) {
   expect_no_leak();
 }
 
+TEST_F(CachesOnDisk, APrefetchRetainsForLongerWhatIsThereAndEndsWithALaterHint) {
+  Placer a(node, DomainId(1), 2), b(node);
+  leave_on_disk(a, {1, 2, 3});
+  (void)a.store({7});
+  node.finish_all();
+  const auto retained = [&] { return node.controller->status(node.now).retained.bytes; };
+  EXPECT_EQ(a.retain({7}, 5), 1u);
+  ASSERT_EQ(ByteNode::code(b.ask(Op::kLoad, {1}, {0})), ErrorCode::kOk);  // it reads first
+  EXPECT_EQ(ByteNode::value(a.hint(Op::kPrefetch, {7, 2, 3}, 60)), 2u);
+  node.now += std::chrono::seconds(6);
+  node.feed(Tick{});
+  EXPECT_EQ(retained(), Bytes(ByteNode::kBlock)) << "for 60 s";
+  for (const Op last : {Op::kDemote, Op::kUnpin, Op::kRetain}) {
+    (void)a.hint(last, {7, 2, 3});
+    EXPECT_EQ(retained(), Bytes(0));
+    if (last == Op::kRetain) break;
+    EXPECT_EQ(ByteNode::value(a.hint(Op::kPrefetch, {7, 2, 3}, 60)), 2u);
+  }
+  node.finish_disk();
+  node.finish_all();
+  EXPECT_EQ(node.disk.under_way(), 0u) << "nobody wants it any more";
+  EXPECT_EQ(retained(), Bytes(0));
+  expect_no_leak();
+}
+
+TEST_F(CachesOnDisk, APrefetchTakesNothingFromOtherDomains) {
+  Placer a(node, DomainId(1), 2);
+  leave_on_disk(a, {1, 2, 3, 4});
+  (void)a.ask(Op::kDrop, {500});
+  Placer other(node, DomainId(2));
+  std::vector<std::uint32_t> all;
+  for (std::uint32_t seed = 100; seed < 116; seed += 4) {
+    (void)other.store({seed, seed + 1, seed + 2, seed + 3});
+    node.finish_all();
+  }
+  for (std::uint32_t seed = 100; seed < 116; ++seed) all.push_back(seed);
+  const std::uint64_t before = other.leading(all);
+  (void)a.hint(Op::kPrefetch, {1, 2, 3, 4}, 60);
+  node.finish_disk();
+  EXPECT_EQ(other.leading(all), before);
+  expect_no_leak();
+}
+
 TEST_F(CachesOnDisk, APrefetchBeginsOnceNobodyElseReads) {
   Placer a(node), b(node);
   leave_on_disk(a, {1, 2, 3});

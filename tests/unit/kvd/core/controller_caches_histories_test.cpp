@@ -155,8 +155,8 @@ class History {
   }
 
   void hint(EngineId id, const Engine& engine) {
-    constexpr Op kHints[] = {Op::kRetain, Op::kPin, Op::kDemote, Op::kPrefetch};
-    CacheBlocks asked{engine.cache, kHints[below(4)], false, 0, {}, {}};
+    constexpr Op kHints[] = {Op::kRetain, Op::kPin, Op::kUnpin, Op::kDemote, Op::kPrefetch};
+    CacheBlocks asked{engine.cache, kHints[below(5)], false, 0, {}, {}};
     asked.retain = std::chrono::milliseconds(below(3));
     for (int i = 0; i < 3; ++i) asked.digests.push_back(ByteNode::digest(below(kSeeds)));
     const ErrorCode code = ByteNode::code(node_.command(id, asked));

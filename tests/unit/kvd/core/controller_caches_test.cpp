@@ -210,9 +210,29 @@ TEST(ControllerCaches, WhatIsPinnedStaysUntilItIsUnpinned) {
   node.feed(Tick{});
   press(a, node, 100);
   EXPECT_EQ(a.leading({1, 2}), 2u) << "it has no end";
-  EXPECT_EQ(a.retain({1, 2}, 0), 0u);
+  EXPECT_EQ(ByteNode::value(a.hint(Op::kUnpin, {1, 2, 77})), 2u);
   press(a, node, 200);
   EXPECT_EQ(a.leading({1}), 0u);
+}
+
+// A conversation that is retained, or let go, begins with what all conversations begin with.
+TEST(ControllerCaches, WhatIsPinnedStaysWhateverIsSaidOfConversations) {
+  ByteNode node;
+  Placer a(node);
+  (void)a.store({1, 2, 3, 4});
+  node.finish_all();
+  const auto retained = [&] { return node.controller->status(node.now).retained.bytes; };
+  EXPECT_EQ(ByteNode::value(a.hint(Op::kPin, {1, 2})), 2u);
+  EXPECT_EQ(a.retain({1, 2, 3, 4}, 60), 4u);
+  node.now += std::chrono::seconds(61);
+  node.feed(Tick{});
+  EXPECT_EQ(retained(), Bytes(2 * ByteNode::kBlock));
+  EXPECT_EQ(a.retain({1, 2, 3, 4}, 0), 0u);
+  EXPECT_EQ(ByteNode::value(a.hint(Op::kDemote, {1, 2, 3, 4})), 2u);
+  EXPECT_EQ(retained(), Bytes(2 * ByteNode::kBlock));
+  press(a, node, 100);
+  EXPECT_EQ(a.leading({1, 2}), 2u);
+  EXPECT_EQ(a.leading({3}), 0u);
 }
 
 TEST(ControllerCaches, APinOfMoreThanTheShareIsRefusedAndChangesNothing) {
@@ -269,7 +289,7 @@ TEST(ControllerCaches, WhatIsDemotedLeavesFirstUnlessItIsAskedForAgain) {
     (void)a.store({seed, seed + 1, seed + 2, seed + 3});
     node.finish_all();
   }
-  EXPECT_EQ(ByteNode::value(a.hint(Op::kPin, {13})), 1u);
+  EXPECT_EQ(a.retain({13}, 60), 1u);
   EXPECT_EQ(ByteNode::value(a.hint(Op::kDemote, {12, 13, 14, 15, 15, 77})), 4u) << "the newest";
   EXPECT_EQ(node.controller->status(node.now).retained.bytes, Bytes(0)) << "the last hint counts";
   ASSERT_EQ(ByteNode::code(a.ask(Op::kLoad, {14}, {0})), ErrorCode::kOk);
