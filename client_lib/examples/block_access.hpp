@@ -14,8 +14,8 @@ class BlockAccess {
   enum class Purpose { kRead, kWrite };
 
   virtual ~BlockAccess() = default;
-  /// The CPU's view of the bytes at `address`, valid until the next open(). Read it; or write all
-  /// of it, and close() puts it into the block.
+  /// The CPU's view of the bytes at `address`, valid until the next open(). Read the bytes, or
+  /// write all of them: close() puts them into the block.
   virtual kvd_client::Result<std::byte*> open(std::byte* address, std::size_t bytes,
                                               Purpose purpose) = 0;
   /// Puts what the view of the last open() holds at `address`.

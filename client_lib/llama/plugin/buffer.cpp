@@ -158,8 +158,8 @@ struct FunctionsOf3 {
   decltype(ggml_backend_buffer_type_i::is_host) is_host;
 };
 
-/// Laid out as ggml_backend_buffer_type. The two are written here because the headers have only one
-/// of them, and the plugin serves engines of both.
+/// Laid out as ggml_backend_buffer_type. Both layouts are written here, because the headers have
+/// one alone and the plugin serves engines with either.
 template <class Functions>
 struct BufferType {
   Functions functions;

@@ -211,8 +211,8 @@ bool send(const UniqueFd& socket, const std::string& bytes) {
          static_cast<ssize_t>(bytes.size());
 }
 
-// This does not use libzmq 4.3.4: if the socket is closed just when the peer hangs up in the middle
-// of a message, libzmq ends the process.
+// This does not use libzmq 4.3.4: it ends the process if the socket is closed just when the peer
+// hangs up in the middle of a message.
 TEST(Starving, AFloodOfMessagesInManyPartsLeavesOthersTheirTurn) {
   DaemonThread daemon;
   RawEngine other = attached(daemon, "other");

@@ -46,7 +46,7 @@ MODEL, TOKENS, BLOCK, SEED = "layers=4,hidden=256,heads=8,kv_heads=4,context=102
 PORT, PASSWORD = 6379, "right"
 OPEN_S, CLOSED_S, TTFT, LOCAL = 1.0, 10.0, 1.1, 1.02
 SEEN_S = 0.15  # how old what kvd shows may be, and how often it is looked at
-PASSES = 3  # of the prompts, for the column "local"
+PASSES = 3  # so often the prompts are sent for the column "local"
 BEFORE = 0.1  # a share of the prompts: so many more come first where a fault begins in the middle
 
 

@@ -9,10 +9,10 @@ import kvd_client
 
 from kvd_vllm.layers.placement import Running
 
-_STEPS = 32  # that a plan has room for: kvd's placement.window_min
-_TIMEOUT_S = 0.05  # a step waits for no longer
+_STEPS = 32  # a plan has room for so many: kvd's placement.window_min
+_TIMEOUT_S = 0.05  # a step waits no longer
 _FIRST_RETRY_S, _LAST_RETRY_S = 1.0, 60.0
-_SHARE = 0.2  # of a new step in the mean of what steps took
+_SHARE = 0.2  # the weight of a new step in the mean time of steps
 
 
 class Plans:

@@ -192,7 +192,7 @@ class Moved(Nodes):
             first = self.node()
             engine = self.begin(first, sessions)
             self.drain(first)
-            engine.go_on()  # those who asked go elsewhere
+            engine.go_on()  # its clients go elsewhere
             for step in engine.told():
                 take(sessions, step)
             self.assertEqual(engine.status(), 0, engine.log[-4000:])
@@ -208,7 +208,7 @@ class Moved(Nodes):
             engine = self.begin(first, sessions)
             first.kill()
             engine.process.kill()
-            for step in engine.told():  # what those who asked have got, too
+            for step in engine.told():  # what its clients have got, too
                 take(sessions, step)
             found += self.go_on(sessions, unmoved)
             could += sum(each.found() for each in sessions)

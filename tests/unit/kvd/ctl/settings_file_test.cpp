@@ -114,7 +114,7 @@ TEST(SettingsFile, OneThatCanBeWrittenInPartSaysWhy) {
   const rlimit small{4, before.rlim_max};
   const auto handler = std::signal(SIGXFSZ, SIG_IGN);
   ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
-  errno = EISDIR;  // of an earlier call
+  errno = EISDIR;  // an earlier call left it
   const auto sut = replace_file(folder.file("kvd.toml"), "more than four");
   ::setrlimit(RLIMIT_FSIZE, &before);
   std::signal(SIGXFSZ, handler);
