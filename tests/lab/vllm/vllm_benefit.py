@@ -4,7 +4,7 @@
     vllm_benefit.py --knee MODEL FOLDER [JSON] goals and knee alone, as one line of JSON
 
 First the untouched vLLM says what it can do: goals (8 times the first token of a prompt without load,
-3 times a step that decodes as many requests as fit), and the knee, the highest rate at which `knee` of
+`tbt` times a step that decodes as many requests as fit), and the knee, the highest rate at which `knee` of
 the requests meet both goals, on seeds of its own. Then every mode plays the same requests at each
 share of the knee and with each seed. "untouched": no connector, no scheduler class, prefix caching on
 as by default. Each mode is one engine process, and on kvd a daemon of its own (the program $BENCH_KVD)
@@ -33,7 +33,7 @@ DEFAULTS: dict[str, Any] = {
     "modes": ["untouched", "lvf", "unified"], "shares": [0.8, 1.2, 1.5], "seeds": [11, 12, 13, 14, 15],
     "knee_seeds": [1, 2], "knee": 0.975, "knee_from": 1.0, "knee_steps": 6, "requests": 60,
     "prompt": [64, 512], "answer": [64, 400], "blocks": 121, "at_once": 2, "rate": None,
-    "ttft_s": None, "tbt_s": None, "tell_goals": True,
+    "ttft_s": None, "tbt_s": None, "tbt": 3, "tell_goals": True,
     "engine": {"max_model_len": 1024, "max_num_seqs": 64, "max_num_batched_tokens": 256,
                "kv_cache_memory_bytes": 128 << 20},
 }  # fmt: skip
@@ -127,7 +127,7 @@ def set_goals(untouched: Process, given: dict[str, Any]) -> None:
     found = untouched.ask(asked)
     given["calibration"] = {**found, "batch": batch}
     given["ttft_s"] = given["ttft_s"] or 8 * found["first_s"]
-    given["tbt_s"] = given["tbt_s"] or 3 * found["step_s"]
+    given["tbt_s"] = given["tbt_s"] or given["tbt"] * found["step_s"]
     say(f"alone: first token {found['first_s']:.4f} s; a step of {batch}: {found['step_s']:.5f} s; "
         f"goals {given['ttft_s']:.3f} s and {given['tbt_s']:.4f} s")  # fmt: skip
 

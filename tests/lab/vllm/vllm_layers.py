@@ -19,7 +19,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from vllm_benefit import BLOCK, Process, load, say
+from vllm_benefit import Process, load, say, set_goals
 from vllm_load import ON_KVD
 
 DEFAULTS: dict[str, Any] = {
@@ -53,17 +53,6 @@ def start(mode: str, model: str, folder: Path, given: dict[str, Any]) -> Process
     return Process(mode, model, folder, {**hbm, **names}, [*kvd, "--placement.policy", policy])
 
 
-def calibrate(untouched: Process, given: dict[str, Any]) -> None:
-    mean = (sum(given["prompt"]) + sum(given["answer"]) / 2) / 2
-    batch = max(1, int((given["blocks"] - 1) * BLOCK / mean))
-    asked = {"calibrate": True, "batch": batch, "prompt": given["prompt"], "answer": given["answer"]}
-    untouched.ask(asked)
-    found = untouched.ask(asked)
-    given["ttft_s"] = given["ttft_s"] or 8 * found["first_s"]
-    given["tbt_s"] = given["tbt_s"] or given["tbt"] * found["step_s"]
-    say(f"a step of {batch}: {found['step_s']:.4f} s; goals {given['ttft_s']:.3f} s and {given['tbt_s']:.4f} s")
-
-
 def main() -> None:
     model, folder, out = sys.argv[1], Path(sys.argv[2]).resolve(), Path(sys.argv[3])
     given = {**DEFAULTS, **(json.loads(sys.argv[4]) if len(sys.argv) > 4 else {})}
@@ -72,7 +61,7 @@ def main() -> None:
     try:
         for mode in ("untouched", *(each for each in given["modes"] if each != "untouched")):
             processes[mode] = start(mode, model, folder, given)
-        calibrate(processes["untouched"], given)
+        set_goals(processes["untouched"], given)
         for each in processes.values():  # after this they are warm
             each.ask(load(given, given["rates"][0], 99, 4))
         for seed in given["seeds"]:
